@@ -1,0 +1,83 @@
+// The table of kernels that each instruction set fills in; the module picks one table when it is loaded.
+#pragma once
+
+#include <cstdint>
+
+#include "geometry.hpp"
+
+namespace ringlet {
+
+enum ConvAlgorithm { kDirect, kGemm, kWinograd2, kWinograd4 };
+enum ActivationKind { kRelu, kLeakyRelu, kRelu6, kSigmoid, kTanh, kArctanh, kLogSigmoid };
+enum LossKind { kSoftmaxCrossEntropy, kCategoricalCrossEntropy, kSigmoidBinaryCrossEntropy, kBinaryCrossEntropy, kDice, kMse, kMae };
+
+// (channels, pixels, lanes), n lanes of which hold samples.
+struct Extent {
+    long channels, pixels, lanes, n;
+};
+
+struct PoolShape {
+    long channels, height, width, out_height, out_width, lanes;
+    long kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
+};
+
+struct AdamSettings {
+    double learning_rate, beta1, beta2, epsilon, weight_decay;
+    long step;
+    bool decoupled, nesterov;
+};
+
+template <typename T>
+struct Kernels {
+    void (*pack)(const T* samples, long n, long features, long lanes, T* out);
+    void (*pack_bytes)(const uint8_t* samples, long n, long features, long lanes, T* out);
+    void (*unpack)(const T* activations, long n, long features, long lanes, T* out);
+    void (*add)(const T* a, const T* b, T* out, long count);
+
+    void (*conv2d_forward)(const ConvShape&, const T* x, const T* weight, const T* bias, T* y, bool relu, ConvAlgorithm);
+    void (*conv2d_backward_data)(const ConvShape&, const T* dy, const T* weight, T* dx, bool accumulate, ConvAlgorithm);
+    void (*conv2d_backward_weight)(const ConvShape&, const T* x, const T* dy, T* dweight, ConvAlgorithm);
+    void (*bias_forward)(T* y, const T* bias, long channels, long count, bool relu);
+    void (*bias_backward)(const T* dy, T* dbias, long channels, long count);
+
+    void (*dense_forward)(long outputs, long inputs, long lanes, const T* x, const T* weight, const T* bias, T* y, bool relu);
+    void (*dense_backward_data)(long outputs, long inputs, long lanes, const T* dy, const T* weight, T* dx, bool accumulate);
+    void (*dense_backward_weight)(long outputs, long inputs, long lanes, const T* x, const T* dy, T* dweight);
+
+    void (*max_pool2d_forward)(const PoolShape&, const T* x, T* y, uint16_t* argmax);
+    void (*max_pool2d_backward)(const PoolShape&, const T* dy, const uint16_t* argmax, T* dx, bool accumulate);
+    void (*avg_pool2d_forward)(const PoolShape&, const T* x, T* y);
+    void (*avg_pool2d_backward)(const PoolShape&, const T* dy, T* dx, bool accumulate);
+
+    void (*batch_norm_forward_train)(const Extent&, const T* x, const T* gamma, const T* beta, T* y, T* mean, T* inv_std,
+                                     T* running_mean, T* running_var, double momentum, double epsilon, bool relu);
+    void (*batch_norm_forward_infer)(const Extent&, const T* x, const T* gamma, const T* beta, const T* running_mean,
+                                     const T* running_var, T* y, double epsilon, bool relu);
+    void (*batch_norm_backward)(const Extent&, const T* x, const T* y, const T* gamma, const T* dy, const T* mean,
+                                const T* inv_std, T* dx, T* dgamma, T* dbeta, bool relu, bool accumulate);
+
+    void (*activation_forward)(ActivationKind, const T* x, T* y, long count, double slope);
+    void (*activation_backward)(ActivationKind, const T* y, const T* dy, T* dx, long count, double slope, bool accumulate);
+    void (*dropout)(const T* x, T* y, long features, long lanes, double rate, uint64_t key, bool accumulate);
+    void (*softmax_forward)(const Extent&, const T* x, T* y);
+    void (*softmax_backward)(const Extent&, const T* y, const T* dy, T* dx, bool accumulate);
+    double (*loss)(LossKind, const Extent&, const T* prediction, const T* target, const int32_t* labels, T* dprediction, double scale);
+
+    void (*sgd_update)(T* w, const T* g, T* velocity, long count, double learning_rate, double momentum, bool nesterov,
+                       double weight_decay, bool decoupled);
+    void (*rmsprop_update)(T* w, const T* g, T* square, long count, double learning_rate, double rho, double epsilon,
+                           double weight_decay, bool decoupled);
+    void (*adam_update)(T* w, const T* g, T* first, T* second, long count, const AdamSettings&);
+    void (*adadelta_update)(T* w, const T* g, T* square, T* delta, long count, double learning_rate, double rho, double epsilon,
+                            double weight_decay, bool decoupled);
+    double (*sum_squares)(const T* values, long count);
+    void (*scale)(T* values, long count, double factor);
+};
+
+struct KernelTable {
+    const char* instruction_set;
+    Kernels<float> single;
+    Kernels<double> twice;
+};
+
+}  // namespace ringlet

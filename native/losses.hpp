@@ -1,0 +1,172 @@
+// Losses with their gradients. A sample's loss is a mean over its pixels or elements; the sum over samples is returned.
+#pragma once
+
+#include <cmath>
+
+#include "elementwise.hpp"
+
+namespace ringlet::RINGLET_ISA {
+
+constexpr double kProbabilityFloor = 1e-7;
+constexpr double kDiceSmooth = 1.0;
+
+// One row per pixel of partial sums, added in order at the end: the result does not depend on the number of threads.
+template <typename Body>
+double sum_over(long count, Body body) {
+    double* partial = scratch_array<double>(kScratchShared0, count);
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (count > 64)
+    for (long i = 0; i < count; ++i) partial[i] = body(i);
+    double total = 0;
+    for (long i = 0; i < count; ++i) total += partial[i];
+    return total;
+}
+
+template <typename T>
+double softmax_cross_entropy(const Extent& e, const T* x, const int32_t* labels, T* dx, double scale) {
+    const long stride = e.pixels * e.lanes;
+    const T factor = T(scale / e.pixels);
+    const double total = sum_over(e.pixels, [&](long pixel) {
+        double sum = 0;
+        for (long lane = 0; lane < e.lanes; ++lane) {
+            const long at = pixel * e.lanes + lane;
+            if (lane >= e.n) {
+                if (dx)
+                    for (long c = 0; c < e.channels; ++c) dx[c * stride + at] = T(0);
+                continue;
+            }
+            T largest = x[at];
+            for (long c = 1; c < e.channels; ++c) largest = x[c * stride + at] > largest ? x[c * stride + at] : largest;
+            T exponentials = 0;
+            for (long c = 0; c < e.channels; ++c) exponentials += std::exp(x[c * stride + at] - largest);
+            const int32_t label = labels[at];
+            sum += double(std::log(exponentials)) - double(x[label * stride + at] - largest);
+            if (!dx) continue;
+            const T share = factor / exponentials;
+            for (long c = 0; c < e.channels; ++c) dx[c * stride + at] = std::exp(x[c * stride + at] - largest) * share;
+            dx[label * stride + at] -= factor;
+        }
+        return sum;
+    });
+    return total / e.pixels;
+}
+
+template <typename T>
+double categorical_cross_entropy(const Extent& e, const T* p, const int32_t* labels, T* dp, double scale) {
+    const long stride = e.pixels * e.lanes;
+    const T low = T(kProbabilityFloor), high = T(1 - kProbabilityFloor), factor = T(scale / e.pixels);
+    const double total = sum_over(e.pixels, [&](long pixel) {
+        double sum = 0;
+        for (long lane = 0; lane < e.lanes; ++lane) {
+            const long at = pixel * e.lanes + lane;
+            if (dp)
+                for (long c = 0; c < e.channels; ++c) dp[c * stride + at] = T(0);
+            if (lane >= e.n) continue;
+            const long here = labels[at] * stride + at;
+            const T clipped = p[here] < low ? low : (p[here] > high ? high : p[here]);
+            sum -= std::log(clipped);
+            if (dp && p[here] == clipped) dp[here] = -factor / clipped;
+        }
+        return sum;
+    });
+    return total / e.pixels;
+}
+
+// Losses that are a mean over independent elements: body(prediction, target, gradient) returns the element's loss.
+template <typename T, typename Body>
+double element_mean(const Extent& e, const T* p, const T* t, T* dp, double scale, Body body) {
+    const long rows = e.channels * e.pixels;
+    const T factor = T(scale / rows);
+    const double total = sum_over(rows, [&](long row) {
+        double sum = 0;
+        for (long lane = 0; lane < e.lanes; ++lane) {
+            const long at = row * e.lanes + lane;
+            T gradient = 0;
+            if (lane < e.n) sum += body(p[at], t[at], gradient);
+            if (dp) dp[at] = gradient * factor;
+        }
+        return sum;
+    });
+    return total / rows;
+}
+
+template <typename T>
+double sigmoid_binary_cross_entropy(const Extent& e, const T* x, const T* t, T* dx, double scale) {
+    return element_mean(e, x, t, dx, scale, [](T value, T target, T& gradient) {
+        const T small = std::exp(-std::fabs(value));
+        gradient = (value >= 0 ? T(1) : small) / (T(1) + small) - target;
+        return (value > 0 ? value : T(0)) - value * target + std::log1p(small);
+    });
+}
+
+template <typename T>
+double binary_cross_entropy(const Extent& e, const T* p, const T* t, T* dp, double scale) {
+    return element_mean(e, p, t, dp, scale, [](T value, T target, T& gradient) {
+        const T low = T(kProbabilityFloor), high = T(1 - kProbabilityFloor);
+        const T clipped = value < low ? low : (value > high ? high : value);
+        if (clipped == value) gradient = (clipped - target) / (clipped * (T(1) - clipped));
+        return -(target * std::log(clipped) + (T(1) - target) * std::log1p(-clipped));
+    });
+}
+
+template <typename T>
+double mean_squared_error(const Extent& e, const T* p, const T* t, T* dp, double scale) {
+    return element_mean(e, p, t, dp, scale, [](T value, T target, T& gradient) {
+        gradient = T(2) * (value - target);
+        return (value - target) * (value - target);
+    });
+}
+
+template <typename T>
+double mean_absolute_error(const Extent& e, const T* p, const T* t, T* dp, double scale) {
+    return element_mean(e, p, t, dp, scale, [](T value, T target, T& gradient) {
+        gradient = value > target ? T(1) : (value < target ? T(-1) : T(0));
+        return std::fabs(value - target);
+    });
+}
+
+// 1 - (2 sum(p t) + s) / (sum p + sum t + s) per sample.
+template <typename T>
+double dice(const Extent& e, const T* p, const T* t, T* dp, double scale) {
+    const long rows = e.channels * e.pixels;
+    double* products = scratch_array<double>(kScratchShared1, 3 * e.lanes);
+    double *predictions = products + e.lanes, *targets = predictions + e.lanes;
+    for (long i = 0; i < 3 * e.lanes; ++i) products[i] = 0;
+    for (long row = 0; row < rows; ++row)
+        for (long lane = 0; lane < e.lanes; ++lane) {
+            const long at = row * e.lanes + lane;
+            products[lane] += double(p[at]) * t[at];
+            predictions[lane] += p[at];
+            targets[lane] += t[at];
+        }
+    double total = 0;
+    T* own = scratch_array<T>(kScratchShared2, 2 * e.lanes);
+    T* shared = own + e.lanes;  // gradient = own * t + shared
+    for (long lane = 0; lane < e.lanes; ++lane) {
+        const double numerator = 2 * products[lane] + kDiceSmooth, denominator = predictions[lane] + targets[lane] + kDiceSmooth;
+        const double real = lane < e.n ? 1.0 : 0.0;
+        if (lane < e.n) total += 1 - numerator / denominator;
+        own[lane] = real == 0.0 ? T(0) : T(-2 * scale / denominator);
+        shared[lane] = real == 0.0 ? T(0) : T(scale * numerator / (denominator * denominator));
+    }
+    if (dp)
+        over_elements(rows * e.lanes, [&](long first, long last) {
+            for (long at = first; at < last; ++at) dp[at] = own[at % e.lanes] * t[at] + shared[at % e.lanes];
+        });
+    return total;
+}
+
+template <typename T>
+double loss(LossKind kind, const Extent& e, const T* prediction, const T* target, const int32_t* labels, T* dprediction, double scale) {
+    switch (kind) {
+        case kSoftmaxCrossEntropy: return softmax_cross_entropy(e, prediction, labels, dprediction, scale);
+        case kCategoricalCrossEntropy: return categorical_cross_entropy(e, prediction, labels, dprediction, scale);
+        case kSigmoidBinaryCrossEntropy: return sigmoid_binary_cross_entropy(e, prediction, target, dprediction, scale);
+        case kBinaryCrossEntropy: return binary_cross_entropy(e, prediction, target, dprediction, scale);
+        case kDice: return dice(e, prediction, target, dprediction, scale);
+        case kMse: return mean_squared_error(e, prediction, target, dprediction, scale);
+        case kMae: return mean_absolute_error(e, prediction, target, dprediction, scale);
+    }
+    return 0;
+}
+
+}  // namespace ringlet::RINGLET_ISA

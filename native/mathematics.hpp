@@ -1,0 +1,74 @@
+// Exponential, sigmoid and hyperbolic tangent on vectors.
+#pragma once
+
+#include <cmath>
+
+#include "vector.hpp"
+
+namespace ringlet::RINGLET_ISA {
+
+template <typename T, typename V, typename Function>
+inline V per_lane(V value, Function function) {
+    constexpr int Width = sizeof(V) / sizeof(T);
+    for (int i = 0; i < Width; ++i) value[i] = function(value[i]);
+    return value;
+}
+
+template <int Width>
+inline Vec<float, Width> exponential_single(Vec<float, Width> x) {
+    using V = Vec<float, Width>;
+    using I = Vec<int32_t, Width>;
+    const auto vanishes = x < splat<V>(-87.3f);
+    x = minimum(maximum(x, splat<V>(-87.3f)), splat<V>(88.3f));
+    // x = n ln 2 + r, |r| <= ln 2 / 2; adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
+    constexpr float kRound = 12582912.0f;
+    const V n = (x * 1.44269504088896341f + kRound) - kRound;
+    const V r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    V p = splat<V>(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    const I exponent = (__builtin_convertvector(n, I) + 127) << 23;
+    return vanishes ? V{} : p * reinterpret_cast<const V&>(exponent);
+}
+
+template <typename T, typename V>
+inline V exponential(V x) {
+    constexpr int Width = sizeof(V) / sizeof(T);
+    if constexpr (sizeof(T) == sizeof(float))
+        return exponential_single<Width>(x);
+    else
+        return per_lane<T>(x, [](T value) { return std::exp(value); });
+}
+
+template <typename T, typename V>
+inline V sigmoid(V x) {
+    // exp of a negative number only: no overflow on either side
+    const V small = exponential<T>(x < V{} ? x : -x);
+    const V share = T(1) / (T(1) + small);
+    return x < V{} ? small * share : share;
+}
+
+template <typename T, typename V>
+inline V hyperbolic_tangent(V x) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+        const V magnitude = x < V{} ? -x : x;
+        const V small = exponential<T>(-2.0f * magnitude);
+        const V large_result = (1.0f - small) / (1.0f + small);
+        const V square = x * x;
+        V p = splat<V>(-5.70498872745e-3f);
+        p = p * square + 2.06390887954e-2f;
+        p = p * square - 5.37397155531e-2f;
+        p = p * square + 1.33314422036e-1f;
+        p = p * square - 3.33332819422e-1f;
+        const V small_result = p * square * x + x;
+        return magnitude < splat<V>(0.625f) ? small_result : (x < V{} ? -large_result : large_result);
+    } else {
+        return per_lane<T>(x, [](T value) { return std::tanh(value); });
+    }
+}
+
+}  // namespace ringlet::RINGLET_ISA

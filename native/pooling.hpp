@@ -1,0 +1,175 @@
+// Pooling: vectors over samples, windows cut at the border.
+#pragma once
+
+#include "kernels.hpp"
+#include "vector.hpp"
+
+namespace ringlet::RINGLET_ISA {
+
+// Calls body(output offset, window) for every output pixel of one plane; offsets in pixels.
+struct Window {
+    long row_first, row_last, column_first, column_last;  // inside the input
+    long row_origin, column_origin;                       // of the uncut window
+    long count() const { return (row_last - row_first) * (column_last - column_first); }
+};
+
+template <typename Body>
+inline void for_each_window(const PoolShape& s, Body body) {
+    for (long p = 0; p < s.out_height; ++p)
+        for (long q = 0; q < s.out_width; ++q) {
+            Window w;
+            w.row_origin = p * s.stride_h - s.padding_h;
+            w.column_origin = q * s.stride_w - s.padding_w;
+            w.row_first = w.row_origin < 0 ? 0 : w.row_origin;
+            w.column_first = w.column_origin < 0 ? 0 : w.column_origin;
+            w.row_last = w.row_origin + s.kernel_h < s.height ? w.row_origin + s.kernel_h : s.height;
+            w.column_last = w.column_origin + s.kernel_w < s.width ? w.column_origin + s.kernel_w : s.width;
+            body(p * s.out_width + q, w);
+        }
+}
+
+template <typename T>
+struct IndexOf;
+template <>
+struct IndexOf<float> {
+    using type = int32_t;
+};
+template <>
+struct IndexOf<double> {
+    using type = int64_t;
+};
+
+template <typename I>
+inline I splat_index(long value) {
+    return I{} + static_cast<__typeof__(I{}[0] + 0)>(value);
+}
+
+template <typename T, int Width>
+void max_pool_plane(const PoolShape& s, const T* x, T* y, uint16_t* argmax) {
+    using V = Vec<T, Width>;
+    using I = Vec<typename IndexOf<T>::type, Width>;
+    for_each_window(s, [&](long at, const Window& w) {
+        for (long lane = 0; lane < s.lanes; lane += Width) {
+            V best = load<V>(x + (w.row_first * s.width + w.column_first) * s.lanes + lane);
+            I index = splat_index<I>((w.row_first - w.row_origin) * s.kernel_w + w.column_first - w.column_origin);
+            for (long row = w.row_first; row < w.row_last; ++row)
+                for (long column = w.column_first; column < w.column_last; ++column) {
+                    const V value = load<V>(x + (row * s.width + column) * s.lanes + lane);
+                    const auto larger = value > best;
+                    best = larger ? value : best;
+                    index = larger ? splat_index<I>((row - w.row_origin) * s.kernel_w + column - w.column_origin) : index;
+                }
+            store(y + at * s.lanes + lane, best);
+            for (int i = 0; i < Width; ++i) argmax[at * s.lanes + lane + i] = static_cast<uint16_t>(index[i]);
+        }
+    });
+}
+
+template <typename T>
+void max_pool2d_forward(const PoolShape& s, const T* x, T* y, uint16_t* argmax) {
+    const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
+    with_width<T>(s.lanes, [&](auto width) {
+#pragma omp parallel for schedule(static) num_threads(num_threads())
+        for (long c = 0; c < s.channels; ++c)
+            max_pool_plane<T, decltype(width)::value>(s, x + c * in_plane, y + c * out_plane, argmax + c * out_plane);
+    });
+}
+
+// Windows that tile the input exactly: every input element belongs to one window, so it is written once.
+inline bool windows_tile_input(const PoolShape& s) {
+    return s.kernel_h == s.stride_h && s.kernel_w == s.stride_w && s.padding_h == 0 && s.padding_w == 0 &&
+           s.out_height * s.kernel_h == s.height && s.out_width * s.kernel_w == s.width;
+}
+
+template <typename T, int Width>
+void max_pool_plane_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
+    using V = Vec<T, Width>;
+    using I = Vec<typename IndexOf<T>::type, Width>;
+    for_each_window(s, [&](long at, const Window& w) {
+        for (long lane = 0; lane < s.lanes; lane += Width) {
+            const V gradient = load<V>(dy + at * s.lanes + lane);
+            I index;
+            for (int i = 0; i < Width; ++i) index[i] = argmax[at * s.lanes + lane + i];
+            for (long row = w.row_first; row < w.row_last; ++row)
+                for (long column = w.column_first; column < w.column_last; ++column) {
+                    const I here = splat_index<I>((row - w.row_origin) * s.kernel_w + column - w.column_origin);
+                    T* target = dx + (row * s.width + column) * s.lanes + lane;
+                    V value = index == here ? gradient : V{};
+                    if (add) value += load<V>(target);
+                    store(target, value);
+                }
+        }
+    });
+}
+
+template <typename T, typename Plane>
+void pool_backward(const PoolShape& s, T* dx, bool accumulate, Plane plane) {
+    const long in_plane = s.height * s.width * s.lanes;
+    const bool add = accumulate || !windows_tile_input(s);
+#pragma omp parallel for schedule(static) num_threads(num_threads())
+    for (long c = 0; c < s.channels; ++c) {
+        if (add && !accumulate) memset(dx + c * in_plane, 0, sizeof(T) * in_plane);
+        plane(c, dx + c * in_plane, add);
+    }
+}
+
+template <typename T>
+void max_pool2d_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool accumulate) {
+    const long out_plane = s.out_height * s.out_width * s.lanes;
+    with_width<T>(s.lanes, [&](auto width) {
+        pool_backward(s, dx, accumulate, [&](long c, T* target, bool add) {
+            max_pool_plane_backward<T, decltype(width)::value>(s, dy + c * out_plane, argmax + c * out_plane, target, add);
+        });
+    });
+}
+
+template <typename T, int Width>
+void avg_pool_plane(const PoolShape& s, const T* x, T* y) {
+    using V = Vec<T, Width>;
+    for_each_window(s, [&](long at, const Window& w) {
+        const T share = T(1) / T(w.count());
+        for (long lane = 0; lane < s.lanes; lane += Width) {
+            V sum{};
+            for (long row = w.row_first; row < w.row_last; ++row)
+                for (long column = w.column_first; column < w.column_last; ++column)
+                    sum += load<V>(x + (row * s.width + column) * s.lanes + lane);
+            store(y + at * s.lanes + lane, sum * share);
+        }
+    });
+}
+
+template <typename T>
+void avg_pool2d_forward(const PoolShape& s, const T* x, T* y) {
+    const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
+    with_width<T>(s.lanes, [&](auto width) {
+#pragma omp parallel for schedule(static) num_threads(num_threads())
+        for (long c = 0; c < s.channels; ++c) avg_pool_plane<T, decltype(width)::value>(s, x + c * in_plane, y + c * out_plane);
+    });
+}
+
+template <typename T, int Width>
+void avg_pool_plane_backward(const PoolShape& s, const T* dy, T* dx, bool add) {
+    using V = Vec<T, Width>;
+    for_each_window(s, [&](long at, const Window& w) {
+        const T share = T(1) / T(w.count());
+        for (long lane = 0; lane < s.lanes; lane += Width) {
+            const V gradient = load<V>(dy + at * s.lanes + lane) * share;
+            for (long row = w.row_first; row < w.row_last; ++row)
+                for (long column = w.column_first; column < w.column_last; ++column) {
+                    T* target = dx + (row * s.width + column) * s.lanes + lane;
+                    store(target, add ? gradient + load<V>(target) : gradient);
+                }
+        }
+    });
+}
+
+template <typename T>
+void avg_pool2d_backward(const PoolShape& s, const T* dy, T* dx, bool accumulate) {
+    const long out_plane = s.out_height * s.out_width * s.lanes;
+    with_width<T>(s.lanes, [&](auto width) {
+        pool_backward(s, dx, accumulate,
+                      [&](long c, T* target, bool add) { avg_pool_plane_backward<T, decltype(width)::value>(s, dy + c * out_plane, target, add); });
+    });
+}
+
+}  // namespace ringlet::RINGLET_ISA

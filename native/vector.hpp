@@ -1,0 +1,97 @@
+// Vectors by the compilers' vector extensions: the same source serves SSE, AVX2, AVX-512 and NEON.
+//
+// Everything below lives in a namespace of its own per instruction set (RINGLET_ISA), because this header is compiled
+// several times with different flags and the linker must never merge two versions of one inline function.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "platform.hpp"
+
+namespace ringlet::RINGLET_ISA {
+
+template <typename T, int Width>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(Width * sizeof(T)), aligned(sizeof(T)), may_alias));
+};
+
+template <typename T, int Width>
+using Vec = typename VectorOf<T, Width>::type;
+
+// Lanes of the widest register.
+template <typename T>
+constexpr int kNativeWidth = RINGLET_VECTOR_BYTES / sizeof(T);
+
+// Register tile of the matrix kernels: output rows x vectors. 16 registers hold 4 x 3 accumulators, 3 operands and a
+// broadcast; the 32 registers of AVX-512 and NEON hold 8 x 3.
+constexpr int kTileRows = RINGLET_REGISTERS >= 32 ? 8 : 4;
+constexpr int kTileVectors = 3;
+
+template <typename V, typename T>
+inline V load(const T* source) {
+    return *reinterpret_cast<const V*>(source);
+}
+
+template <typename V, typename T>
+inline void store(T* target, V value) {
+    *reinterpret_cast<V*>(target) = value;
+}
+
+template <typename V, typename T>
+inline V splat(T value) {
+    return value - V{};  // x - 0 folds into a plain broadcast; 0 + x does not, because of -0
+}
+
+template <typename V>
+inline V maximum(V a, V b) {
+    return a > b ? a : b;
+}
+
+template <typename V>
+inline V minimum(V a, V b) {
+    return a < b ? a : b;
+}
+
+// Sum of a vector's lanes along a fixed binary tree.
+template <typename T, int Width>
+inline T horizontal_sum(Vec<T, Width> value) {
+    T lanes[Width];
+    store(lanes, value);
+    for (int half = Width / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+// Calls body with the vector width that divides the number of lanes (lanes are a multiple of 8).
+template <typename T, typename Body>
+inline void with_width(long lanes, Body body) {
+    if constexpr (kNativeWidth<T> > 8) {
+        if (lanes % kNativeWidth<T> == 0)
+            body(std_integer<kNativeWidth<T>>{});
+        else
+            body(std_integer<8>{});
+    } else {
+        body(std_integer<kNativeWidth<T>>{});
+    }
+}
+
+// Splits count into pieces of Largest, Largest / 2, … 1 and calls body(std_integer<piece>, start) for each.
+template <int Largest, typename Body>
+inline void in_halving_tiles(long count, Body body) {
+    long start = 0;
+    for (; start + Largest <= count; start += Largest) body(std_integer<Largest>{}, start);
+    if constexpr (Largest > 1)
+        in_halving_tiles<Largest / 2>(count - start, [&](auto piece, long offset) { body(piece, start + offset); });
+}
+
+// Splits count vectors into tiles of 3, 2, 1.
+template <typename Body>
+inline void in_vector_tiles(long count, Body body) {
+    long start = 0;
+    for (; start + 3 <= count && count - start != 4; start += 3) body(std_integer<3>{}, start);
+    for (; start + 2 <= count; start += 2) body(std_integer<2>{}, start);
+    if (start < count) body(std_integer<1>{}, start);
+}
+
+}  // namespace ringlet::RINGLET_ISA

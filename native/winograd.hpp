@@ -1,0 +1,408 @@
+// Winograd convolution F(m x m, 3 x 3), m = 2 or 4 (Lavin and Gray 2016), for stride 1.
+//
+//   y = A^T [ (G g G^T) * (B^T d B) ] A       per tile of m x m outputs, d the (m+2) x (m+2) input tile
+//
+// With samples innermost, all transforms are plain vector code, and the sum over channels is (m+2)^2 matrix products whose
+// operands the transforms write in the order in which the products read them. 2.25 (m = 2) and 4 (m = 4) times fewer
+// multiplications than direct convolution. The gradients are its adjoints: data by the same routine with turned weights,
+// weights by  dg = G^T [ sum (A dy A^T) * (B^T d B) ] G.
+#pragma once
+
+#include "gemm.hpp"
+#include "geometry.hpp"
+
+namespace ringlet::RINGLET_ISA {
+
+template <int M>
+struct Transform;
+
+template <>
+struct Transform<2> {
+    static constexpr int kTile = 4;
+    template <typename V>
+    static inline void input(const V* d, int step, V* o, int out) {
+        o[0] = d[0] - d[2 * step];
+        o[out] = d[step] + d[2 * step];
+        o[2 * out] = d[2 * step] - d[step];
+        o[3 * out] = d[step] - d[3 * step];
+    }
+    template <typename V>
+    static inline void output(const V* d, int step, V* o, int out) {
+        o[0] = d[0] + d[step] + d[2 * step];
+        o[out] = d[step] - d[2 * step] - d[3 * step];
+    }
+    template <typename V>
+    static inline void output_adjoint(const V* d, int step, V* o, int out) {
+        o[0] = d[0];
+        o[out] = d[0] + d[step];
+        o[2 * out] = d[0] - d[step];
+        o[3 * out] = -d[step];
+    }
+    template <typename V>
+    static inline void filter(const V* d, int step, V* o, int out) {
+        const V sum = (d[0] + d[2 * step]) * 0.5f, middle = d[step] * 0.5f;
+        o[0] = d[0];
+        o[out] = sum + middle;
+        o[2 * out] = sum - middle;
+        o[3 * out] = d[2 * step];
+    }
+    template <typename V>
+    static inline void filter_adjoint(const V* d, int step, V* o, int out) {
+        const V sum = (d[step] + d[2 * step]) * 0.5f;
+        o[0] = d[0] + sum;
+        o[out] = (d[step] - d[2 * step]) * 0.5f;
+        o[2 * out] = sum + d[3 * step];
+    }
+};
+
+template <>
+struct Transform<4> {
+    static constexpr int kTile = 6;
+    template <typename V>
+    static inline void input(const V* d, int step, V* o, int out) {
+        const V d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step], d5 = d[5 * step];
+        const V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1;
+        const V even2 = d4 - d2, odd2 = 2.0f * (d3 - d1);
+        o[0] = 4.0f * d0 - 5.0f * d2 + d4;
+        o[out] = even + odd;
+        o[2 * out] = even - odd;
+        o[3 * out] = even2 + odd2;
+        o[4 * out] = even2 - odd2;
+        o[5 * out] = 4.0f * d1 - 5.0f * d3 + d5;
+    }
+    template <typename V>
+    static inline void output(const V* d, int step, V* o, int out) {
+        const V sum1 = d[step] + d[2 * step], difference1 = d[step] - d[2 * step];
+        const V sum2 = d[3 * step] + d[4 * step], difference2 = d[3 * step] - d[4 * step];
+        o[0] = d[0] + sum1 + sum2;
+        o[out] = difference1 + 2.0f * difference2;
+        o[2 * out] = sum1 + 4.0f * sum2;
+        o[3 * out] = difference1 + 8.0f * difference2 + d[5 * step];
+    }
+    template <typename V>
+    static inline void output_adjoint(const V* d, int step, V* o, int out) {
+        const V even1 = d[0] + d[2 * step], odd1 = d[step] + d[3 * step];
+        const V even2 = d[0] + 4.0f * d[2 * step], odd2 = 2.0f * d[step] + 8.0f * d[3 * step];
+        o[0] = d[0];
+        o[out] = even1 + odd1;
+        o[2 * out] = even1 - odd1;
+        o[3 * out] = even2 + odd2;
+        o[4 * out] = even2 - odd2;
+        o[5 * out] = d[3 * step];
+    }
+    template <typename V>
+    static inline void filter(const V* d, int step, V* o, int out) {
+        using Number = __typeof__(d[0][0] + 0);
+        constexpr Number sixth = Number(1) / 6, twelfth = Number(1) / 12, twenty_fourth = Number(1) / 24;
+        const V sum = (d[0] + d[2 * step]) * sixth, middle = d[step] * sixth;
+        const V outer = d[0] * twenty_fourth + d[2 * step] * sixth, inner = d[step] * twelfth;
+        o[0] = d[0] * Number(0.25);
+        o[out] = -(sum + middle);
+        o[2 * out] = middle - sum;
+        o[3 * out] = outer + inner;
+        o[4 * out] = outer - inner;
+        o[5 * out] = d[2 * step];
+    }
+    template <typename V>
+    static inline void filter_adjoint(const V* d, int step, V* o, int out) {
+        using Number = __typeof__(d[0][0] + 0);
+        constexpr Number sixth = Number(1) / 6, twelfth = Number(1) / 12, twenty_fourth = Number(1) / 24;
+        const V sum1 = (d[step] + d[2 * step]) * sixth, difference1 = (d[2 * step] - d[step]) * sixth;
+        const V sum2 = d[3 * step] + d[4 * step], difference2 = d[3 * step] - d[4 * step];
+        o[0] = d[0] * Number(0.25) - sum1 + sum2 * twenty_fourth;
+        o[out] = difference1 + difference2 * twelfth;
+        o[2 * out] = sum2 * sixth - sum1 + d[5 * step];
+    }
+};
+
+// Two-dimensional transforms: rows first, then columns.
+template <int From, int To, typename V, typename Line>
+inline __attribute__((always_inline)) void both_axes(const V* from, V* to, Line line) {
+    V middle[To * From];
+    for (int column = 0; column < From; ++column) line(from + column, From, middle + column, From);
+    for (int row = 0; row < To; ++row) line(middle + row * From, 1, to + row * To, 1);
+}
+
+// What a plane of the image looks like, and how tiles cover the outputs.
+struct TileGrid {
+    long height, width;          // of the plane that is read or written
+    long offset_h, offset_w;     // of tile (0, 0) in that plane; tiles advance by M
+    long tiles_w, lanes;
+};
+
+// Vectors are numbered (tile row, tile column, lane block). Reads an Extent x Extent patch, zeros outside the plane.
+template <typename T, int Width, int M, int Extent>
+inline __attribute__((always_inline)) void read_patch(const TileGrid& g, const T* plane, long vector, Vec<T, Width>* patch) {
+    using V = Vec<T, Width>;
+    const long per_pixel = g.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
+    const long top = tile / g.tiles_w * M + g.offset_h, left = tile % g.tiles_w * M + g.offset_w;
+    const T* source = plane + (top * g.width + left) * g.lanes + lane;
+    if (top >= 0 && left >= 0 && top + Extent <= g.height && left + Extent <= g.width) {
+        for (int i = 0; i < Extent; ++i)
+            for (int j = 0; j < Extent; ++j) patch[i * Extent + j] = load<V>(source + (i * g.width + j) * g.lanes);
+        return;
+    }
+    for (int i = 0; i < Extent; ++i)
+        for (int j = 0; j < Extent; ++j) {
+            const bool inside = top + i >= 0 && top + i < g.height && left + j >= 0 && left + j < g.width;
+            patch[i * Extent + j] = inside ? load<V>(source + (i * g.width + j) * g.lanes) : V{};
+        }
+}
+
+template <typename T, int Width, int M>
+inline __attribute__((always_inline)) void write_patch(const TileGrid& g, T* plane, long vector, const Vec<T, Width>* patch, Vec<T, Width> bias,
+                                                       bool accumulate, bool relu) {
+    using V = Vec<T, Width>;
+    const long per_pixel = g.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
+    const long top = tile / g.tiles_w * M, left = tile % g.tiles_w * M;
+    const long rows = g.height - top < M ? g.height - top : M, columns = g.width - left < M ? g.width - left : M;
+    for (long i = 0; i < rows; ++i)
+        for (long j = 0; j < columns; ++j) {
+            T* target = plane + ((top + i) * g.width + left + j) * g.lanes + lane;
+            V value = patch[i * M + j] + bias;
+            if (accumulate) value += load<V>(target);
+            if (relu) value = maximum(value, V{});
+            store(target, value);
+        }
+}
+
+// u[xi][filter][channel] = (G g G^T)[xi]; with turned, g is rotated by 180 degrees (for the data gradient).
+template <typename T, int M>
+void transform_filters(long filters, long channels, const T* weight, bool turned, T* u) {
+    constexpr int Tile = Transform<M>::kTile, Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (filters * channels > 256)
+    for (long k = 0; k < filters; ++k)
+        for (long c = 0; c < channels; c += Width) {
+            const long count = channels - c < Width ? channels - c : Width;
+            T taps[9][Width] = {};
+            const T* source = weight + (k * channels + c) * 9;
+            for (long i = 0; i < count; ++i)
+                for (int t = 0; t < 9; ++t) taps[turned ? 8 - t : t][i] = source[i * 9 + t];
+            V g[9], middle[Tile * 3], out[Tile * Tile];
+            for (int t = 0; t < 9; ++t) g[t] = load<V>(taps[t]);
+            for (int column = 0; column < 3; ++column) Transform<M>::filter(g + column, 3, middle + column, 3);
+            for (int row = 0; row < Tile; ++row) Transform<M>::filter(middle + row * 3, 1, out + row * Tile, 1);
+            for (int xi = 0; xi < Tile * Tile; ++xi) {
+                T* target = u + (xi * filters + k) * channels + c;
+                if (count == Width)
+                    store(target, out[xi]);
+                else
+                    for (long i = 0; i < count; ++i) target[i] = out[xi][i];
+            }
+        }
+}
+
+// dweight = G^T du G
+template <typename T, int M>
+void transform_filter_gradients(long filters, long channels, const T* du, T* dweight) {
+    constexpr int Tile = Transform<M>::kTile, Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (filters * channels > 256)
+    for (long k = 0; k < filters; ++k)
+        for (long c = 0; c < channels; c += Width) {
+            const long count = channels - c < Width ? channels - c : Width;
+            V in[Tile * Tile], middle[3 * Tile], g[9];
+            for (int xi = 0; xi < Tile * Tile; ++xi) {
+                const T* source = du + (xi * filters + k) * channels + c;
+                if (count == Width) {
+                    in[xi] = load<V>(source);
+                } else {
+                    T lanes[Width] = {};
+                    for (long i = 0; i < count; ++i) lanes[i] = source[i];
+                    in[xi] = load<V>(lanes);
+                }
+            }
+            for (int column = 0; column < Tile; ++column) Transform<M>::filter_adjoint(in + column, Tile, middle + column, Tile);
+            for (int row = 0; row < 3; ++row) Transform<M>::filter_adjoint(middle + row * Tile, 1, g + row * 3, 1);
+            T taps[9][Width];
+            for (int t = 0; t < 9; ++t) store(taps[t], g[t]);
+            T* target = dweight + (k * channels + c) * 9;
+            for (long i = 0; i < count; ++i)
+                for (int t = 0; t < 9; ++t) target[i * 9 + t] = taps[t][i];
+        }
+}
+
+// One stride-1 3x3 convolution with transformed filters a(xi, out, in) = u[xi * filters * channels + out * row_stride + in * depth_stride].
+template <typename T, int Width, int M>
+class WinogradConvolution {
+    static constexpr int Tile = Transform<M>::kTile, Points = Tile * Tile;
+    using V = Vec<T, Width>;
+
+  public:
+    long in_channels, out_channels;
+    TileGrid in, out;
+    const T *x, *u;
+    long u_point, row_stride, depth_stride;
+    T* y;
+    Epilogue<T> epilogue;
+
+    void run(long tiles) {
+        const long vectors = tiles * (in.lanes / Width);
+        const long block = block_vectors(vectors);
+        const long blocks = (vectors + block - 1) / block;
+        const long v_size = Points * in_channels * block * Width, m_size = Points * out_channels * block * Width;
+        if (blocks >= 2 * num_threads()) {
+#pragma omp parallel num_threads(num_threads())
+            {
+                T* v = scratch_array<T>(kScratchOwn0, v_size);
+                T* m = scratch_array<T>(kScratchOwn1, m_size);
+#pragma omp for schedule(dynamic)
+                for (long b = 0; b < blocks; ++b) {
+                    const long first = b * block, count = vectors - first < block ? vectors - first : block;
+                    for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
+                    for (long point = 0; point < Points; ++point) multiply(point, count, v, m, 0, out_channels);
+                    for (long k = 0; k < out_channels; ++k) transform_output(k, first, count, m);
+                }
+            }
+            return;
+        }
+        T* v = scratch_array<T>(kScratchShared1, v_size);
+        T* m = scratch_array<T>(kScratchShared2, m_size);
+        for (long b = 0; b < blocks; ++b) {
+            const long first = b * block, count = vectors - first < block ? vectors - first : block;
+#pragma omp parallel num_threads(num_threads())
+            {
+#pragma omp for schedule(static)
+                for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
+#pragma omp for schedule(static)
+                for (long point = 0; point < Points; ++point) multiply(point, count, v, m, 0, out_channels);
+#pragma omp for schedule(static)
+                for (long k = 0; k < out_channels; ++k) transform_output(k, first, count, m);
+            }
+        }
+    }
+
+  private:
+    // Enough columns to pay for streaming the filters, few enough for the second-level cache.
+    long block_vectors(long vectors) const {
+        const long per_vector = Points * (in_channels + out_channels) * Width * long(sizeof(T));
+        const long filters = Points * in_channels * out_channels * long(sizeof(T));
+        const long budget = filters > (1l << 20) ? filters : (1l << 20);
+        long block = budget / per_vector / kTileVectors * kTileVectors;
+        if (block < 2 * kTileVectors) block = 2 * kTileVectors;
+        return block < vectors ? block : vectors;
+    }
+
+    // v[point][panel][channel][vectors of the panel]
+    void transform_input(long channel, long first, long count, T* v) const {
+        const T* plane = x + channel * in.height * in.width * in.lanes;
+        const long point_stride = in_channels * count * Width;
+        in_vector_tiles(count, [&](auto tile, long start) {
+            constexpr int Vectors = decltype(tile)::value;
+            T* target = v + (start * in_channels + channel * Vectors) * Width;
+            for (int j = 0; j < Vectors; ++j) {
+                V patch[Points], points[Points];
+                read_patch<T, Width, M, Tile>(in, plane, first + start + j, patch);
+                both_axes<Tile, Tile>(patch, points, [](const V* d, int step, V* o, int o_step) { Transform<M>::input(d, step, o, o_step); });
+                for (int point = 0; point < Points; ++point) store(target + point * point_stride + j * Width, points[point]);
+            }
+        });
+    }
+
+    // m[point][panel][out channel][vectors of the panel]
+    void multiply(long point, long count, const T* v, T* m, long channel_first, long channel_last) const {
+        const T* a = u + point * u_point;
+        const T* v_point = v + point * in_channels * count * Width;
+        T* m_point = m + point * out_channels * count * Width;
+        in_vector_tiles(count, [&](auto tile, long start) {
+            constexpr int Vectors = decltype(tile)::value;
+            const T* panel = v_point + start * in_channels * Width;
+            T* target = m_point + start * out_channels * Width;
+            in_halving_tiles<kTileRows>(channel_last - channel_first, [&](auto rows, long offset) {
+                constexpr int Rows = decltype(rows)::value;
+                const long k = channel_first + offset;
+                multiply_tile<T, Width, Rows, Vectors>(in_channels, a + k * row_stride, row_stride, depth_stride, panel,
+                                                       Vectors * Width, target + k * Vectors * Width);
+            });
+        });
+    }
+
+    void transform_output(long channel, long first, long count, const T* m) const {
+        T* plane = y + channel * out.height * out.width * out.lanes;
+        const V bias = epilogue.bias ? splat<V>(epilogue.bias[channel]) : V{};
+        const long point_stride = out_channels * count * Width;
+        in_vector_tiles(count, [&](auto tile, long start) {
+            constexpr int Vectors = decltype(tile)::value;
+            const T* source = m + (start * out_channels + channel * Vectors) * Width;
+            for (int j = 0; j < Vectors; ++j) {
+                V points[Points], middle[M * Tile], patch[M * M];
+                for (int point = 0; point < Points; ++point) points[point] = load<V>(source + point * point_stride + j * Width);
+                for (int column = 0; column < Tile; ++column) Transform<M>::output(points + column, Tile, middle + column, Tile);
+                for (int row = 0; row < M; ++row) Transform<M>::output(middle + row * Tile, 1, patch + row * M, 1);
+                write_patch<T, Width, M>(out, plane, first + start + j, patch, bias, epilogue.accumulate, epilogue.relu);
+            }
+        });
+    }
+};
+
+// The filters' gradient: (m+2)^2 products over all tiles and samples, summed block by block.
+template <typename T, int Width, int M>
+class WinogradWeightGradient {
+    static constexpr int Tile = Transform<M>::kTile, Points = Tile * Tile;
+    using V = Vec<T, Width>;
+
+  public:
+    long channels, filters;
+    TileGrid in, out;
+    const T *x, *dy;
+    T* dweight;
+
+    void run(long tiles) {
+        const long vectors = tiles * (in.lanes / Width);
+        const long block = block_vectors(vectors);
+        T* du = scratch_array<T>(kScratchShared0, Points * filters * channels);
+        T* v = scratch_array<T>(kScratchShared1, Points * channels * block * Width);
+        T* m = scratch_array<T>(kScratchShared2, Points * filters * block * Width);
+        for (long first = 0; first < vectors; first += block) {
+            const long count = vectors - first < block ? vectors - first : block;
+#pragma omp parallel num_threads(num_threads())
+            {
+#pragma omp for schedule(static) nowait
+                for (long c = 0; c < channels; ++c) transform_input(c, first, count, v);
+#pragma omp for schedule(static)
+                for (long k = 0; k < filters; ++k) transform_gradient(k, first, count, m);
+#pragma omp for schedule(static)
+                for (long point = 0; point < Points; ++point)
+                    dot_block<T, Width>(filters, channels, count * Width, m + point * filters * count * Width, count * Width,
+                                        v + point * channels * count * Width, count * Width, du + point * filters * channels,
+                                        channels, first > 0);
+            }
+        }
+        transform_filter_gradients<T, M>(filters, channels, du, dweight);
+    }
+
+  private:
+    long block_vectors(long vectors) const {
+        const long per_vector = Points * (channels + filters) * Width * long(sizeof(T));
+        long block = (4l << 20) / per_vector;
+        if (block < 32) block = 32;
+        if (block > 128) block = 128;
+        return block < vectors ? block : vectors;
+    }
+
+    void transform_input(long channel, long first, long count, T* v) const {
+        const T* plane = x + channel * in.height * in.width * in.lanes;
+        T* target = v + channel * count * Width;
+        for (long j = 0; j < count; ++j) {
+            V patch[Points], points[Points];
+            read_patch<T, Width, M, Tile>(in, plane, first + j, patch);
+            both_axes<Tile, Tile>(patch, points, [](const V* d, int step, V* o, int o_step) { Transform<M>::input(d, step, o, o_step); });
+            for (int point = 0; point < Points; ++point) store(target + (point * channels * count + j) * Width, points[point]);
+        }
+    }
+
+    void transform_gradient(long filter, long first, long count, T* m) const {
+        const T* plane = dy + filter * out.height * out.width * out.lanes;
+        T* target = m + filter * count * Width;
+        for (long j = 0; j < count; ++j) {
+            V patch[M * M], middle[Tile * M], points[Points];
+            read_patch<T, Width, M, M>(out, plane, first + j, patch);
+            for (int column = 0; column < M; ++column) Transform<M>::output_adjoint(patch + column, M, middle + column, M);
+            for (int row = 0; row < Tile; ++row) Transform<M>::output_adjoint(middle + row * M, 1, points + row * Tile, 1);
+            for (int point = 0; point < Points; ++point) store(target + (point * filters * count + j) * Width, points[point]);
+        }
+    }
+};
+
+}  // namespace ringlet::RINGLET_ISA

@@ -1,0 +1,131 @@
+"""Losses: each sample's value, and the gradient of its prediction, in numerically stable forms.
+
+Every loss takes the real samples only, ``prediction (C, …, n)``, and returns its values per pixel, element or sample,
+together with the gradient of their sum; :func:`loss` adds them up and divides by their number in a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.errors import UnknownNameError
+from ringlet.kernels.contract import DICE_SMOOTH, Floats, Loss
+
+PROBABILITY_MARGIN = 1e-7
+"""Probabilities are clipped to ``[margin, 1 - margin]`` before a logarithm is taken."""
+
+ValueAndGradient = tuple[NDArray[Any], NDArray[Any]]
+
+
+def loss(
+    kind: Loss,
+    prediction: Floats,
+    target: NDArray[Any],
+    dprediction: Floats | None,
+    *,
+    n: int,
+    scale: float,
+) -> float:
+    """The sum over the ``n`` samples of each sample's loss; ``dprediction`` gets ``scale`` times its gradient."""
+    if kind not in _LOSSES:
+        raise UnknownNameError("loss", kind, get_args(Loss))
+    function, divisor = _LOSSES[kind]
+    samples = prediction[..., :n]
+    values, gradient = function(samples, target[..., :n])
+    count = divisor(samples)
+    if dprediction is not None:
+        dprediction[..., :n] = gradient * (scale / count)
+        dprediction[..., n:] = 0
+    return float(values.sum(dtype=np.float64)) / count
+
+
+def _softmax_cross_entropy(logits: Floats, classes: NDArray[Any]) -> ValueAndGradient:
+    """``log sum exp(x) - x[t]``; gradient ``softmax(x) - onehot(t)``."""
+    shifted = logits - logits.max(axis=0)
+    exponentials = np.exp(shifted)
+    sums = exponentials.sum(axis=0)
+    gradient = exponentials / sums
+    _put(gradient, classes, _pick(gradient, classes) - 1)
+    return np.log(sums) - _pick(shifted, classes), gradient
+
+
+def _categorical_cross_entropy(probabilities: Floats, classes: NDArray[Any]) -> ValueAndGradient:
+    """``-log p[t]``; gradient ``-1 / p[t]`` at ``t`` only."""
+    chosen = _pick(probabilities, classes)
+    clipped = _clip(chosen)
+    gradient = np.zeros_like(probabilities)
+    _put(gradient, classes, np.where(chosen == clipped, -1 / clipped, 0))
+    return -np.log(clipped), gradient
+
+
+def _sigmoid_binary_cross_entropy(logits: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """``max(x, 0) - x t + log(1 + exp(-|x|))``; gradient ``sigmoid(x) - t``."""
+    exponential = np.exp(-np.abs(logits))
+    sigmoid = np.where(logits >= 0, 1, exponential) / (1 + exponential)
+    return np.maximum(logits, 0) - logits * target + np.log1p(exponential), sigmoid - target
+
+
+def _binary_cross_entropy(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """``-t log p - (1 - t) log(1 - p)``; gradient ``(p - t) / (p (1 - p))``."""
+    clipped = _clip(probabilities)
+    values = -target * np.log(clipped) - (1 - target) * np.log1p(-clipped)
+    gradient = (clipped - target) / (clipped * (1 - clipped))
+    return values, np.where(probabilities == clipped, gradient, 0)
+
+
+def _dice(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """``1 - a / b`` per sample, ``a = 2 sum(p t) + s``, ``b = sum p + sum t + s``; gradient ``(a - 2 t b) / b²``."""
+    axes = tuple(range(probabilities.ndim - 1))
+    numerator = 2 * (probabilities * target).sum(axis=axes) + DICE_SMOOTH
+    denominator = probabilities.sum(axis=axes) + target.sum(axis=axes) + DICE_SMOOTH
+    return 1 - numerator / denominator, (numerator - 2 * target * denominator) / denominator**2
+
+
+def _mse(prediction: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """``(p - t)²``; gradient ``2 (p - t)``."""
+    difference = prediction - target
+    return difference**2, 2 * difference
+
+
+def _mae(prediction: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """``|p - t|``; gradient ``sign(p - t)``."""
+    difference = prediction - target
+    return np.abs(difference), np.sign(difference)
+
+
+def _clip(probabilities: NDArray[Any]) -> NDArray[Any]:
+    clipped: NDArray[Any] = np.clip(probabilities, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+    return clipped
+
+
+def _pick(values: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """``values[classes[…, j], …, j]``: each pixel's value of its class."""
+    picked: NDArray[Any] = np.take_along_axis(values, classes[None], axis=0)[0]
+    return picked
+
+
+def _put(values: NDArray[Any], classes: NDArray[Any], new: NDArray[Any]) -> None:
+    np.put_along_axis(values, classes[None], new[None], axis=0)
+
+
+def _num_pixels(prediction: Floats) -> int:
+    return max(1, prediction[0, ..., 0].size)
+
+
+def _num_elements(prediction: Floats) -> int:
+    return prediction[..., 0].size
+
+
+_LOSSES: dict[str, tuple[Callable[[Floats, NDArray[Any]], ValueAndGradient], Callable[[Floats], int]]] = {
+    "softmax_cross_entropy": (_softmax_cross_entropy, _num_pixels),
+    "categorical_cross_entropy": (_categorical_cross_entropy, _num_pixels),
+    "sigmoid_binary_cross_entropy": (_sigmoid_binary_cross_entropy, _num_elements),
+    "binary_cross_entropy": (_binary_cross_entropy, _num_elements),
+    "dice": (_dice, lambda _: 1),
+    "mse": (_mse, _num_elements),
+    "mae": (_mae, _num_elements),
+}

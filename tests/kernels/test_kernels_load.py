@@ -1,0 +1,96 @@
+"""Which kernels are picked, and that each implementation offers all of them."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import ringlet.kernels as kernels_package
+from ringlet.errors import KernelError, UnknownNameError
+from ringlet.kernels import available, load
+from ringlet.kernels.contract import LANE_MULTIPLE, Kernels, padded_lanes
+
+KERNEL_NAMES = [name for name, value in vars(Kernels).items() if inspect.isfunction(value) and not name.startswith("_")]
+
+
+@pytest.fixture
+def without_compiled(monkeypatch: pytest.MonkeyPatch):
+    """As if the compiled kernels had never been built."""
+
+    def failure(name: str) -> str | None:
+        return "No module named 'ringlet.kernels._native'" if name == "compiled" else None
+
+    for function in (kernels_package.available, kernels_package._load):
+        function.cache_clear()
+    monkeypatch.setattr(kernels_package, "_import_failure", failure)
+    yield
+    for function in (kernels_package.available, kernels_package._load):
+        function.cache_clear()
+
+
+def test_an_argument_wins_over_the_environment(monkeypatch):
+    monkeypatch.setenv("RINGLET_KERNELS", "nonsense")
+    assert load("reference").name == "reference"
+
+
+def test_the_environment_chooses_when_there_is_no_argument(monkeypatch):
+    monkeypatch.setenv("RINGLET_KERNELS", "reference")
+    assert load().name == "reference"
+
+
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_without_a_wish_the_best_available_ones_are_loaded(monkeypatch, value):
+    monkeypatch.delenv("RINGLET_KERNELS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("RINGLET_KERNELS", value)
+    assert load().name == available()[0]
+
+
+def test_without_a_compiler_the_reference_ones_are_loaded(monkeypatch, without_compiled):
+    monkeypatch.delenv("RINGLET_KERNELS", raising=False)
+    assert available() == ("reference",)
+    assert load().name == "reference"
+
+
+def test_demanding_compiled_kernels_that_are_missing_says_how_to_get_them(without_compiled):
+    with pytest.raises(KernelError, match=r"_native.*C\+\+20 compiler.*RINGLET_KERNELS=reference"):
+        load("compiled")
+
+
+def test_a_mistyped_name_is_an_error_with_a_suggestion():
+    with pytest.raises(UnknownNameError, match="Did you mean 'reference'"):
+        load("referense")
+
+
+def test_a_mistyped_environment_variable_is_named_in_the_error(monkeypatch):
+    monkeypatch.setenv("RINGLET_KERNELS", "fast")
+    with pytest.raises(UnknownNameError, match="RINGLET_KERNELS"):
+        load()
+
+
+def test_loading_twice_gives_the_same_object():
+    assert load("reference") is load("reference")
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+def test_every_kernel_of_the_contract_exists(kernels, name):
+    assert callable(getattr(kernels, name))
+
+
+def test_every_implementation_knows_its_name(kernels):
+    assert kernels.name in available()
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+def test_the_reference_has_exactly_the_parameters_of_the_contract(name):
+    expected = list(inspect.signature(getattr(Kernels, name)).parameters.values())[1:]
+    actual = list(inspect.signature(getattr(load("reference"), name)).parameters.values())
+    assert [(p.name, p.kind) for p in actual] == [(p.name, p.kind) for p in expected]
+
+
+@pytest.mark.parametrize("num_samples", [1, 7, 8, 9, 16, 17, 64])
+def test_lanes_are_the_next_multiple(num_samples):
+    lanes = padded_lanes(num_samples)
+    assert lanes % LANE_MULTIPLE == 0
+    assert num_samples <= lanes < num_samples + LANE_MULTIPLE
