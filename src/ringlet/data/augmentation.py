@@ -1,0 +1,132 @@
+"""Random changes of training images, each a pure function of (seed, epoch, sample index).
+
+So a sample looks the same in a given epoch whichever rank reads it, in whichever batch and thread. Masks go through the
+same geometry as their images. Validation and test loaders are given no augmentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.data import hashing
+from ringlet.data.source import Indices, Samples
+from ringlet.errors import ConfigError
+
+_STREAM = 3
+_FLIP, _CROP_CHANCE, _TOP, _LEFT, _NEW_TOP, _NEW_LEFT, _SHIFT_CHANCE, _DOWN, _RIGHT = range(9)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What may happen to an image, in this order.
+
+    *flip*: mirror left and right, with ``flip_probability``.
+    *crop*: with ``crop_probability`` keep a random square window of ``crop_size`` pixels, put it at a random place
+    and fill the rest with zeros (black).
+    *shift*: with ``shift_probability`` move the image by up to ``shift_size`` pixels each way, zeros at the edge;
+    the same as padding by ``shift_size`` and cropping back.
+    """
+
+    flip_probability: float = 0.0
+    crop_size: int = 0
+    crop_probability: float = 0.0
+    shift_size: int = 0
+    shift_probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse probabilities outside [0, 1] and negative sizes."""
+        for name in ("flip_probability", "crop_probability", "shift_probability"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number from 0 to 1")
+        for name in ("crop_size", "shift_size"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 (off) or a number of pixels")
+        if self.crop_probability > 0.0 and self.crop_size == 0:
+            raise ConfigError(f"crop_probability = {self.crop_probability} but crop_size = 0: give a window in pixels")
+
+    def check_shape(self, input_shape: tuple[int, ...]) -> None:
+        """Refuse inputs that are not images, or too small for the window."""
+        if len(input_shape) != 3:
+            raise ConfigError(f"cannot flip or crop inputs of shape {input_shape}: expected images (C, H, W)")
+        height, width = input_shape[1:]
+        if self.crop_probability and self.crop_size > min(height, width):
+            raise ConfigError(f"crop_size = {self.crop_size} does not fit {height}x{width} images: choose it smaller")
+        if self.shift_size >= min(height, width):
+            raise ConfigError(f"shift_size = {self.shift_size} would move {height}x{width} images out of sight")
+
+    def apply(self, samples: Samples, indices: Indices, seed: int, epoch: int) -> Samples:
+        """The changed samples; ``samples`` is ``(inputs, targets)`` as read, and may be changed in place."""
+        inputs, targets = samples
+        draw = _Draw(hashing.stream(_STREAM, seed, epoch), indices)
+        images = [inputs, targets] if targets.ndim == inputs.ndim else [inputs]
+        images = [np.require(values, requirements=["W"]) for values in images]
+        self._flip(images, draw)
+        images = self._crop(images, draw)
+        images = self._shift(images, draw)
+        return images[0], images[1] if len(images) == 2 else targets
+
+    def _flip(self, images: list[NDArray[Any]], draw: _Draw) -> None:
+        chosen = draw.chosen(_FLIP, self.flip_probability)
+        for values in images:
+            if len(chosen):
+                values[chosen] = values[chosen, :, :, ::-1]
+
+    def _crop(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
+        if self.crop_probability == 0.0:
+            return images
+        chosen, size = draw.chosen(_CROP_CHANCE, self.crop_probability), self.crop_size
+        height, width = images[0].shape[2:]
+        tops, new_tops = (draw.integers(kind, height - size + 1) for kind in (_TOP, _NEW_TOP))
+        lefts, new_lefts = (draw.integers(kind, width - size + 1) for kind in (_LEFT, _NEW_LEFT))
+        extents = np.full(len(tops), size)
+        return [_paste(values, chosen, (tops, lefts), (new_tops, new_lefts), (extents, extents)) for values in images]
+
+    def _shift(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
+        if self.shift_size == 0:
+            return images
+        chosen = draw.chosen(_SHIFT_CHANCE, self.shift_probability)
+        height, width = images[0].shape[2:]
+        down, right = (draw.integers(kind, 2 * self.shift_size + 1) - self.shift_size for kind in (_DOWN, _RIGHT))
+        old = (np.maximum(-down, 0), np.maximum(-right, 0))
+        new = (np.maximum(down, 0), np.maximum(right, 0))
+        extents = (height - np.abs(down), width - np.abs(right))
+        return [_paste(values, chosen, old, new, extents) for values in images]
+
+
+class _Draw:
+    """Random numbers of one batch: one per sample and kind, keyed by the sample's index."""
+
+    def __init__(self, stream_key: int, indices: Indices) -> None:
+        self._stream = stream_key
+        self._indices = indices
+
+    def chosen(self, kind: int, probability: float) -> Indices:
+        if probability <= 0.0:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(hashing.uniform(hashing.stream(self._stream, kind), self._indices) < probability)
+
+    def integers(self, kind: int, limit: int) -> Indices:
+        return hashing.integers(hashing.stream(self._stream, kind), self._indices, limit)
+
+
+def _paste(
+    values: NDArray[Any],
+    chosen: Indices,
+    old: tuple[Indices, Indices],
+    new: tuple[Indices, Indices],
+    extents: tuple[Indices, Indices],
+) -> NDArray[Any]:
+    """Move the window at ``old`` of each chosen image to ``new``; everything around it becomes zero."""
+    if not len(chosen):
+        return values
+    result = values.copy()
+    result[chosen] = 0
+    corners = np.stack([*old, *new, *extents], axis=1)[chosen].tolist()
+    for sample, (top, left, new_top, new_left, height, width) in zip(chosen.tolist(), corners, strict=True):
+        window = values[sample, :, top : top + height, left : left + width]
+        result[sample, :, new_top : new_top + height, new_left : new_left + width] = window
+    return result

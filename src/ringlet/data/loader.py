@@ -1,0 +1,173 @@
+"""Batches of an epoch, made ahead by one background thread.
+
+The order is a pure function of (seed, epoch); rank ``r`` of ``size`` reads only its share of each global batch. Nothing
+here draws from a shared random state, so threads and ranks cannot fall out of step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.data import partition
+from ringlet.data.augmentation import Augmentation
+from ringlet.data.normalization import Normalization
+from ringlet.data.source import Indices, Source
+from ringlet.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This rank's share of one global batch, ready for a replica. A share may be empty in a ragged last batch."""
+
+    inputs: NDArray[Any]  # (n, *input_shape), floating, normalised and augmented
+    targets: NDArray[Any]  # int64 (n,), or floating masks (n, 1, H, W)
+    indices: Indices  # which samples of the source these are
+    epoch: int
+    step_in_epoch: int
+    num_global: int  # samples of the whole global batch, over all ranks
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class BatchLoader:
+    """Cuts a source into batches; see the module for what is promised.
+
+    ``prefetch`` batches are made ahead (0: none, no thread). ``max_steps`` limits an epoch (0: no limit). Without
+    ``shuffle`` samples come in the order of the source, every epoch.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        normalization: Normalization | None = None,
+        augmentation: Augmentation | None = None,
+        dtype: str = "float32",
+        shuffle: bool = True,
+        drop_last: bool = False,
+        prefetch: int = 2,
+        rank: int = 0,
+        size: int = 1,
+        max_steps: int = 0,
+    ) -> None:
+        _check_counts(source, global_batch_size, drop_last, prefetch, max_steps)
+        if dtype not in ("float32", "float64"):
+            raise ConfigError(f"dtype = {dtype!r}: expected float32 or float64")
+        partition.bounds(0, rank, size)
+        if augmentation is not None:
+            augmentation.check_shape(source.input_shape)
+        self._source = source
+        self._normalization = normalization or Normalization()
+        self._augmentation = augmentation
+        self._shuffle = shuffle
+        self._prefetch = prefetch
+        self._rank, self._size = rank, size
+        self.seed = seed
+        self.dtype = dtype
+        self.global_batch_size = global_batch_size
+        whole, rest = divmod(len(source), global_batch_size)
+        steps = whole if drop_last or rest == 0 else whole + 1
+        self.num_steps = min(steps, max_steps) if max_steps else steps
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of one epoch over all ranks: dropped and left-out ones not counted."""
+        return min(len(self._source), self.num_steps * self.global_batch_size)
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
+        """The batches of an epoch from ``start_step`` on; close the generator to leave early."""
+        if not 0 <= start_step <= self.num_steps:
+            raise ConfigError(f"start_step = {start_step}: expected 0 … {self.num_steps}, the steps of an epoch")
+        order = partition.order(len(self._source), self.seed, epoch) if self._shuffle else None
+        steps = range(start_step, self.num_steps)
+        make = _Maker(self, epoch, order)
+        return ahead(make, steps, self._prefetch) if self._prefetch else (make(step) for step in steps)
+
+    def make_batch(self, epoch: int, step: int, order: Indices | None) -> Batch:
+        """This rank's share of the global batch at ``step``."""
+        start = step * self.global_batch_size
+        num_global = min(self.global_batch_size, len(self._source) - start)
+        first, last = partition.bounds(num_global, self._rank, self._size)
+        if order is None:
+            indices = np.arange(start + first, start + last, dtype=np.int64)
+        else:
+            indices = order[start + first : start + last]
+        inputs, targets = self._source.read(indices)
+        if self._augmentation is not None:
+            inputs, targets = self._augmentation.apply((inputs, targets), indices, self.seed, epoch)
+        if targets.dtype.kind == "f":
+            targets = targets.astype(self.dtype, copy=False)
+        return Batch(self._normalization.apply(inputs, self.dtype), targets, indices, epoch, step, num_global)
+
+
+class _Maker:
+    """Binds an epoch to a loader, so that the thread refers to nothing that refers to the thread."""
+
+    def __init__(self, loader: BatchLoader, epoch: int, order: Indices | None) -> None:
+        self._loader, self._epoch, self._order = loader, epoch, order
+
+    def __call__(self, step: int) -> Batch:
+        return self._loader.make_batch(self._epoch, step, self._order)
+
+
+def ahead(make: Callable[[int], Batch], steps: Iterable[int], depth: int) -> Generator[Batch, None, None]:
+    """``make(step)`` for each step, computed up to ``depth`` ahead by one thread that ends with the generator."""
+    ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
+    free = threading.Semaphore(depth)
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_produce, args=(make, steps, ready, free, stopped), name="ringlet-prefetch", daemon=True
+    )
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            free.release()
+            yield item
+    finally:
+        stopped.set()
+        free.release()
+        thread.join()
+
+
+def _produce(
+    make: Callable[[int], Batch],
+    steps: Iterable[int],
+    ready: SimpleQueue[Batch | BaseException | None],
+    free: threading.Semaphore,
+    stopped: threading.Event,
+) -> None:
+    try:
+        for step in steps:
+            free.acquire()
+            if stopped.is_set():
+                return
+            ready.put(make(step))
+        ready.put(None)
+    except BaseException as error:
+        ready.put(error)
+
+
+def _check_counts(source: Source, global_batch_size: int, drop_last: bool, prefetch: int, max_steps: int) -> None:
+    if global_batch_size < 1:
+        raise ConfigError(f"global_batch_size = {global_batch_size}: expected at least 1")
+    if prefetch < 0 or max_steps < 0:
+        raise ConfigError(f"prefetch = {prefetch}, max_steps = {max_steps}: expected 0 or more")
+    if len(source) == 0:
+        raise DataError("the source has no samples: expected at least one")
+    if drop_last and len(source) < global_batch_size:
+        raise DataError(
+            f"{len(source)} samples make no complete batch of {global_batch_size}: "
+            "choose a smaller batch or keep the last one"
+        )

@@ -1,0 +1,143 @@
+"""Data sets by name: finds the loader, then applies size limit, resizing and validation split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ringlet.data import partition
+from ringlet.data.dataset import Dataset
+from ringlet.data.families import LOADERS
+from ringlet.data.requests import Parts, Request
+from ringlet.data.resize import ResizedSource
+from ringlet.data.source import Source, SubsetSource
+from ringlet.errors import ConfigError, DataError, UnknownNameError
+
+_ALIASES = {"cifar-10": "cifar10", "cifar-100": "cifar100", "fashionmnist": "fashion-mnist", "fashion": "fashion-mnist"}
+_SELF_SIZED = ("shapes", "synthetic", "folder", "masks")
+
+
+def load_dataset(
+    name: str,
+    *,
+    path: Path | str | None = None,
+    train_path: Path | str | None = None,
+    test_path: Path | str | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    num_classes: int | None = None,
+    num_samples: int | None = None,
+    seed: int = 0,
+    validation_split: float = 0.0,
+    test_as_validation: bool = False,
+    image_size: int | tuple[int, int] | None = None,
+) -> Dataset:
+    """A data set by name (see :func:`dataset_names`), or ``KIND:PATH`` with KIND npz, folder, masks, idx, imagenet ….
+
+    ``path`` holds training and test data; ``train_path`` and ``test_path`` override it for their part. Without any,
+    mnist, fashion-mnist and cifar come from the cache. ``image_size`` resizes (bilinear; masks nearest).
+    ``num_samples`` limits the training part to so many, chosen by ``seed`` (synthetic data and shapes: makes so many).
+
+    ``validation_split`` in [0, 1) holds that share of the training part out, chosen by ``seed``; with
+    ``test_as_validation`` the test part serves instead and nothing is held out. Without either, a validation folder
+    serves if there is one; otherwise validation is None.
+    """
+    kind, located = _parse_name(name)
+    request = Request(
+        name=kind,
+        path=_as_path(path) or located,
+        train_path=_as_path(train_path),
+        test_path=_as_path(test_path),
+        input_shape=None if input_shape is None else _positive("input_shape", *input_shape),
+        num_classes=None if num_classes is None else _positive("num_classes", num_classes)[0],
+        num_samples=None if num_samples is None else _positive("num_samples", num_samples)[0],
+        seed=seed,
+        image_size=_as_size(image_size),
+    )
+    parts = LOADERS[kind](request)
+    limited = _resized(_limited(parts, request), request)
+    _check_shape(limited.train, request)
+    train, validation = _with_validation(limited, seed, validation_split, test_as_validation)
+    return Dataset(name, train, validation, limited.test, limited.class_names, limited.normalization)
+
+
+def dataset_names() -> list[str]:
+    """The names :func:`load_dataset` knows."""
+    return list(LOADERS)
+
+
+def _parse_name(name: str) -> tuple[str, Path | None]:
+    kind, separator, located = name.partition(":")
+    kind = kind.strip().lower().replace("_", "-")
+    kind = _ALIASES.get(kind, kind)
+    if kind not in LOADERS:
+        raise UnknownNameError("data set", name, LOADERS)
+    if separator and not located:
+        raise DataError(f"data set '{name}' names no path: expected '{kind}:PATH'")
+    return kind, _as_path(located) if located else None
+
+
+def _as_path(path: Path | str | None) -> Path | None:
+    return None if path is None or path == "" else Path(path).expanduser()
+
+
+def _positive(name: str, *values: int) -> tuple[int, ...]:
+    if not values or min(values) < 1:
+        raise ConfigError(f"{name} = {values}: expected positive numbers")
+    return tuple(int(value) for value in values)
+
+
+def _as_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    _positive("image_size", height, width)
+    return height, width
+
+
+def _limited(parts: Parts, request: Request) -> Parts:
+    count, available = request.num_samples, len(parts.train)
+    if count is None or parts.complete or count == available:
+        return parts
+    if count > available:
+        raise DataError(f"num_samples = {count}, but '{request.name}' has {available} training samples: ask for fewer")
+    chosen = partition.split_indices(available, request.seed, count)[1]
+    return replace(parts, train=SubsetSource(parts.train, chosen))
+
+
+def _resized(parts: Parts, request: Request) -> Parts:
+    if request.image_size is None or request.name in _SELF_SIZED:
+        return parts
+    train = ResizedSource(parts.train, request.image_size)
+    test = ResizedSource(parts.test, request.image_size) if parts.test else None
+    validation = ResizedSource(parts.validation, request.image_size) if parts.validation else None
+    return replace(parts, train=train, test=test, validation=validation)
+
+
+def _check_shape(source: Source, request: Request) -> None:
+    if request.input_shape is not None and source.input_shape != request.input_shape:
+        raise DataError(
+            f"'{request.name}' has inputs of shape {source.input_shape}, but {request.input_shape} was asked for: "
+            "give image_size to resize, or change the network's input"
+        )
+
+
+def _with_validation(
+    parts: Parts, seed: int, validation_split: float, test_as_validation: bool
+) -> tuple[Source, Source | None]:
+    if not 0.0 <= validation_split < 1.0:
+        raise ConfigError(f"validation_split = {validation_split}: expected a share of at least 0 and below 1")
+    if test_as_validation:
+        if parts.test is None:
+            raise DataError("test_as_validation needs test data, and there is none: give a test path or a split")
+        return parts.train, parts.test
+    if validation_split == 0.0:
+        return parts.train, parts.validation
+    total = len(parts.train)
+    num_held_out = round(total * validation_split)
+    if not 0 < num_held_out < total:
+        raise DataError(
+            f"validation_split = {validation_split} of {total} samples leaves {total - num_held_out} for training and "
+            f"{num_held_out} for validation: expected at least one each"
+        )
+    kept, held_out = partition.split_indices(total, seed, num_held_out)
+    return SubsetSource(parts.train, kept), SubsetSource(parts.train, held_out)

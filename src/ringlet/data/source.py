@@ -1,0 +1,144 @@
+"""Random access to samples: the contract of a source, and the sources made from arrays and from other sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.errors import DataError
+
+Task: TypeAlias = Literal["classification", "segmentation"]
+Indices: TypeAlias = NDArray[np.int64]
+Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+
+
+class Source(Protocol):
+    """Samples by index. Reads are thread-safe and touch only what was asked for.
+
+    ``read(indices)`` gives inputs ``(n, *input_shape)``, uint8 or float32, and targets: int64 classes ``(n,)``, or
+    for segmentation float32 masks ``(n, 1, H, W)`` in {0, 1}. A binary segmentation has ``num_classes`` 1.
+    """
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input, (C, H, W) for images."""
+
+    @property
+    def task(self) -> Task:
+        """What the targets are."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 1 for a binary segmentation."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Indices) -> Samples:
+        """The samples at ``indices``, in that order."""
+
+
+class ArraySource:
+    """Images ``(N, *input_shape)`` and int64 labels ``(N,)`` in memory or memory-mapped."""
+
+    task: Task = "classification"
+
+    def __init__(self, images: NDArray[Any], labels: NDArray[np.int64], num_classes: int) -> None:
+        if len(images) != len(labels):
+            raise DataError(f"{len(images)} images but {len(labels)} labels: expected as many labels as images")
+        self._images = np.asarray(images)
+        self._labels = labels
+        self.input_shape: tuple[int, ...] = tuple(images.shape[1:])
+        self.num_classes = num_classes
+        self.values_dtype: np.dtype[Any] = images.dtype
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def read(self, indices: Indices) -> Samples:
+        """Gather the rows; foreign byte orders and floating types become float32."""
+        return as_inputs(gather(self._images, indices)), self._labels[indices]
+
+
+class SubsetSource:
+    """A view of some samples of another source."""
+
+    def __init__(self, source: Source, indices: Indices) -> None:
+        self._source = source
+        self._indices = np.asarray(indices, dtype=np.int64)
+        self.input_shape: tuple[int, ...] = source.input_shape
+        self.task: Task = source.task
+        self.num_classes = source.num_classes
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def read(self, indices: Indices) -> Samples:
+        """Read the mapped samples from the source behind the view."""
+        return self._source.read(self._indices[indices])
+
+
+class JoinedSource:
+    """Several sources of one shape, one after the other."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        if not parts:
+            raise DataError("no parts to join: expected at least one file of samples")
+        first = parts[0]
+        for part in parts:
+            if part.input_shape != first.input_shape or part.task != first.task:
+                raise DataError(f"parts of different shape: {part.input_shape} beside {first.input_shape}")
+        self._parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self.input_shape: tuple[int, ...] = first.input_shape
+        self.task: Task = first.task
+        self.num_classes = max(part.num_classes for part in parts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, indices: Indices) -> Samples:
+        """Read from each part that is concerned, and put the samples back into the order asked for."""
+        owners = np.searchsorted(self._ends, indices, side="right")
+        used = np.unique(owners)
+        if len(used) <= 1:
+            owner = int(used[0]) if len(used) else 0
+            return self._parts[owner].read(indices - self._start(owner))
+        positions = [np.flatnonzero(owners == owner) for owner in used]
+        pieces = [
+            self._parts[owner].read(indices[where] - self._start(int(owner)))
+            for owner, where in zip(used, positions, strict=True)
+        ]
+        back = np.argsort(np.concatenate(positions))
+        inputs, targets = (np.concatenate([piece[side] for piece in pieces])[back] for side in (0, 1))
+        return inputs, targets
+
+    def _start(self, owner: int) -> int:
+        return int(self._ends[owner - 1]) if owner else 0
+
+
+def gather(rows: NDArray[Any], indices: Indices) -> NDArray[Any]:
+    """Copy the rows at ``indices`` of an array of any strides; only these rows are touched."""
+    # take() is the quickest, but it first copies the whole array when that is not contiguous.
+    return rows.take(indices, axis=0) if rows.flags.c_contiguous else rows[indices]
+
+
+def as_inputs(values: NDArray[Any]) -> NDArray[Any]:
+    """Inputs as a source gives them: uint8 stays, everything else becomes float32."""
+    return values if values.dtype == np.uint8 else values.astype(np.float32, copy=False)
+
+
+def check_labels(labels: NDArray[Any], num_classes: int, path: Path | str) -> NDArray[np.int64]:
+    """Labels as int64 if all are in [0, num_classes); otherwise an error naming the file and the first bad index."""
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"{path}: labels have type {labels.dtype}: expected integers")
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        raise DataError(
+            f"{path}: label {labels[wrong[0]]} at index {wrong[0]}: expected 0 … {num_classes - 1} "
+            f"({num_classes} classes; {len(wrong)} of {len(labels)} labels are out of range)"
+        )
+    return labels.astype(np.int64)

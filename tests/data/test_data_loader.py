@@ -1,0 +1,161 @@
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringlet.data import BatchLoader, Normalization, partition
+from ringlet.errors import ConfigError, DataError
+
+
+def prefetch_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ringlet-prefetch"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 60), batch=st.integers(1, 20), size=st.integers(1, 5), epoch=st.integers(0, 3))
+def test_the_shares_of_all_ranks_together_are_the_global_batches(n, batch, size, epoch, recording_source) -> None:
+    source = recording_source(n)
+    order = partition.order(n, 9, epoch)
+    loaders = [
+        BatchLoader(source, global_batch_size=batch, seed=9, rank=rank, size=size, prefetch=0) for rank in range(size)
+    ]
+    for step, shares in enumerate(zip(*(loader.epoch(epoch) for loader in loaders), strict=True)):
+        joined = np.concatenate([share.indices for share in shares])
+        np.testing.assert_array_equal(joined, order[step * batch : (step + 1) * batch])
+        assert all(share.num_global == len(joined) for share in shares)
+
+
+def test_a_rank_reads_only_its_own_samples(recording_source) -> None:
+    source = recording_source(20)
+    loader = BatchLoader(source, global_batch_size=8, seed=1, rank=1, size=2)
+    own = [index for batch in loader.epoch(0) for index in batch.indices.tolist()]
+    assert source.read_indices == own
+    assert len(own) == 10
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
+def test_batches_do_not_depend_on_how_many_are_made_ahead(prefetch: int, recording_source) -> None:
+    loader = BatchLoader(recording_source(23), global_batch_size=5, seed=4, prefetch=prefetch)
+    got = [(batch.step_in_epoch, batch.indices.tolist(), batch.inputs.tobytes()) for batch in loader.epoch(2)]
+    again = BatchLoader(recording_source(23), global_batch_size=5, seed=4, prefetch=0)
+    assert got == [(batch.step_in_epoch, batch.indices.tolist(), batch.inputs.tobytes()) for batch in again.epoch(2)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 5])
+def test_an_epoch_continues_at_any_step(start: int, recording_source) -> None:
+    loader = BatchLoader(recording_source(23), global_batch_size=5, seed=4)
+    whole = [batch.indices.tolist() for batch in loader.epoch(1)]
+    assert [batch.indices.tolist() for batch in loader.epoch(1, start_step=start)] == whole[start:]
+
+
+def test_a_start_beyond_the_epoch_is_refused(recording_source) -> None:
+    with pytest.raises(ConfigError, match="start_step"):
+        BatchLoader(recording_source(10), global_batch_size=5).epoch(0, start_step=3)
+
+
+def test_steps_are_counted_with_the_ragged_batch_or_without(recording_source) -> None:
+    source = recording_source(23)
+    assert BatchLoader(source, global_batch_size=5).num_steps == 5
+    assert BatchLoader(source, global_batch_size=5, drop_last=True).num_steps == 4
+    limited = BatchLoader(source, global_batch_size=5, max_steps=2)
+    assert limited.num_steps == len(list(limited.epoch(0))) == 2
+    assert limited.num_samples == 10
+    assert BatchLoader(source, global_batch_size=5).num_samples == 23
+    assert BatchLoader(source, global_batch_size=5, drop_last=True).num_samples == 20
+
+
+def test_without_shuffling_samples_come_in_their_own_order(recording_source) -> None:
+    loader = BatchLoader(recording_source(11), global_batch_size=4, shuffle=False)
+    assert np.concatenate([batch.indices for batch in loader.epoch(5)]).tolist() == list(range(11))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inputs_are_normalised_in_the_type_asked_for(dtype: str, recording_source) -> None:
+    loader = BatchLoader(recording_source(6), global_batch_size=6, normalization=Normalization(0.5), dtype=dtype)
+    batch = next(loader.epoch(0))
+    assert batch.inputs.dtype == dtype
+    assert batch.targets.dtype == np.int64
+    np.testing.assert_allclose(batch.inputs[:, 0, 0, 0], batch.indices * 6 * 0.5)
+
+
+def test_leaving_early_ends_the_thread(recording_source) -> None:
+    batches = BatchLoader(recording_source(1000), global_batch_size=1).epoch(0)
+    next(batches)
+    assert len(prefetch_threads()) == 1
+    batches.close()
+    assert prefetch_threads() == []
+
+
+def test_a_forgotten_epoch_ends_its_thread(recording_source) -> None:
+    batches = BatchLoader(recording_source(1000), global_batch_size=1).epoch(0)
+    next(batches)
+    alive = weakref.ref(batches)
+    del batches
+    gc.collect()
+    assert alive() is None
+    assert prefetch_threads() == []
+
+
+def test_an_epoch_that_was_never_begun_has_no_thread(recording_source) -> None:
+    batches = BatchLoader(recording_source(10), global_batch_size=1).epoch(0)
+    assert prefetch_threads() == []
+    batches.close()
+
+
+def test_an_error_in_the_thread_reaches_the_consumer_after_the_good_batches(recording_source) -> None:
+    class Failing(recording_source):
+        def read(self, indices):
+            if 6 in indices:
+                raise DataError("sample 6 is damaged")
+            return super().read(indices)
+
+    batches = BatchLoader(Failing(10), global_batch_size=2, shuffle=False).epoch(0)
+    assert [next(batches).indices[0] for _ in range(3)] == [0, 2, 4]
+    with pytest.raises(DataError, match="sample 6"):
+        next(batches)
+    assert prefetch_threads() == []
+
+
+def test_the_thread_reads_no_more_than_asked_ahead(recording_source) -> None:
+    source = recording_source(100)
+    batches = BatchLoader(source, global_batch_size=1, prefetch=3, shuffle=False).epoch(0)
+    next(batches)
+    batches.close()
+    assert len(source.read_indices) <= 5
+
+
+def test_neither_loader_nor_thread_touches_the_global_random_state(recording_source) -> None:
+    np.random.seed(7)  # noqa: NPY002
+    expected = np.random.RandomState(7).rand(3)
+    list(BatchLoader(recording_source(50), global_batch_size=4, seed=1).epoch(0))
+    np.testing.assert_array_equal(np.random.rand(3), expected)  # noqa: NPY002
+
+
+def test_two_epochs_at_once_do_not_disturb_each_other(recording_source) -> None:
+    loader = BatchLoader(recording_source(30), global_batch_size=4, seed=2)
+    alone = [batch.indices.tolist() for batch in loader.epoch(0)]
+    mixed = [first.indices.tolist() for first, _ in zip(loader.epoch(0), loader.epoch(1), strict=True)]
+    assert mixed == alone
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"global_batch_size": 0}, {"prefetch": -1}, {"max_steps": -1}, {"dtype": "float16"}, {"rank": 2, "size": 2}],
+)
+def test_impossible_options_of_a_loader_are_refused(options: dict[str, object], recording_source) -> None:
+    with pytest.raises(Exception, match="expected"):
+        BatchLoader(recording_source(10), **({"global_batch_size": 2} | options))
+
+
+def test_no_complete_batch_is_an_error_rather_than_an_empty_epoch(recording_source) -> None:
+    with pytest.raises(DataError, match="no complete batch"):
+        BatchLoader(recording_source(3), global_batch_size=4, drop_last=True)
+
+
+def test_an_empty_source_is_an_error(recording_source) -> None:
+    with pytest.raises(DataError, match="no samples"):
+        BatchLoader(recording_source(0), global_batch_size=4)
