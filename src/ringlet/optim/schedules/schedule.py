@@ -1,0 +1,115 @@
+"""A chain of rules as one object: the only thing the training loop talks to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast, final
+
+from ringlet.errors import ConfigError
+from ringlet.optim.metric_names import resolve
+from ringlet.optim.schedules.monitors import Memory, Monitor, Reading, ReduceOnPlateau, fresh_memory
+from ringlet.optim.schedules.rates import Rate, Time
+from ringlet.optim.schedules.rule import Decision, Rule
+
+_FORMAT = 1
+
+
+@final
+class Schedule:
+    """The learning rate at every moment of a run, and when to stop it.
+
+    The rules apply in order, each to the rate that the ones before it gave: ``warm_up`` then ``cosine``, or ``warm_up``
+    with ``reduce_lr_on_plateau``. Only the monitors' memories change; :meth:`state_dict` holds them, for an exact
+    resume.
+    Every rank must feed the same metrics (summed over ranks), so that all ranks decide alike.
+    """
+
+    def __init__(self, learning_rate: float, rules: Sequence[Rule] = ()) -> None:
+        if not (math.isfinite(learning_rate) and learning_rate > 0):
+            raise ConfigError(f"learning_rate={learning_rate!r} is not allowed; expected a finite number > 0")
+        self.base_learning_rate = float(learning_rate)
+        self.rules = tuple(rules)
+        self._memories: list[Memory] = [fresh_memory() for _ in self.rules]
+
+    def learning_rate(self, epoch: float, step: int = 0) -> float:
+        """The rate for the update that begins after ``epoch`` epochs (with a fraction) and ``step`` updates."""
+        rate, time = self.base_learning_rate, Time(epoch, step)
+        for rule, memory in zip(self.rules, self._memories, strict=True):
+            if isinstance(rule, Rate):
+                rate = rule.adjust(rate, time)
+            elif isinstance(rule, ReduceOnPlateau):
+                rate = rule.adjust(rate, memory)
+        return rate
+
+    def check_metrics(self, available: Collection[str]) -> None:
+        """Raise :class:`ConfigError` now, before training, if a rule watches a metric that will not be reported."""
+        for rule in self.rules:
+            if isinstance(rule, Monitor):
+                self._resolve(rule, available)
+
+    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float]) -> Decision:
+        """Let all monitors look at the figures of ``epoch`` (counted from 0); call it once per epoch, on every rank."""
+        readings = {
+            index: Reading(epoch, key := self._resolve(rule, metrics), metrics[key])
+            for index, rule in enumerate(self.rules)
+            if isinstance(rule, Monitor)
+        }
+        decisions = []
+        for index, reading in readings.items():
+            rule = cast(Monitor, self.rules[index])
+            self._memories[index], decision = rule.observe(reading, self._memories[index])
+            decisions.append(decision)
+        return _joined(decisions)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes during a run, as plain values for JSON."""
+        rules = [{"name": rule.name, **memory} for rule, memory in zip(self.rules, self._memories, strict=True)]
+        return {"format": _FORMAT, "rules": rules}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where :meth:`state_dict` was taken; the schedule must consist of the same rules."""
+        entries = state.get("rules")
+        if state.get("format") != _FORMAT or not isinstance(entries, list):
+            raise ConfigError(
+                f"not the state of a schedule (expected format {_FORMAT} with rules): {dict(state)!r:.200}"
+            )
+        saved = [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries]
+        own = [rule.name for rule in self.rules]
+        if saved != own:
+            raise ConfigError(
+                f"the saved schedule has the rules {saved}, this run has {own}; resume with the same ones"
+            )
+        self._memories = [_checked_memory(entry) for entry in entries]
+
+    @staticmethod
+    def _resolve(rule: Monitor, available: Collection[str]) -> str:
+        try:
+            return resolve(rule.metric, available)
+        except ConfigError as error:
+            raise ConfigError(f"scheduler '{rule.name}': {error}") from None
+
+
+def _joined(decisions: Sequence[Decision]) -> Decision:
+    reasons = [decision.stop_reason for decision in decisions if decision.stop_reason is not None]
+    return Decision(
+        factor=math.prod(decision.factor for decision in decisions),
+        stop_reason="; ".join(reasons) if reasons else None,
+        save=any(decision.save for decision in decisions),
+        messages=tuple(message for decision in decisions for message in decision.messages),
+    )
+
+
+def _checked_memory(entry: Mapping[str, Any]) -> Memory:
+    best, best_epoch = entry.get("best"), entry.get("best_epoch")
+    counts = entry.get("num_bad_epochs"), entry.get("num_reductions")
+    numbers_fit = all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in counts)
+    best_fits = best is None or (isinstance(best, int | float) and not isinstance(best, bool))
+    if not numbers_fit or not best_fits or not (best_epoch is None or isinstance(best_epoch, int)):
+        raise ConfigError(f"damaged state of scheduler '{entry.get('name')}': {dict(entry)!r:.200}")
+    return Memory(
+        best=None if best is None else float(best),
+        best_epoch=best_epoch,
+        num_bad_epochs=cast(int, counts[0]),
+        num_reductions=cast(int, counts[1]),
+    )

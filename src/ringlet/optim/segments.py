@@ -1,0 +1,98 @@
+"""Where each parameter lies in a flat buffer, for optimizers that treat parameters one by one.
+
+Element-wise optimizers need none of this: for them a flat buffer is just numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ringlet.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One parameter array inside a flat slice: elements ``start … stop - 1`` of that slice.
+
+    ``role`` is the parameter's role in its layer (weight, bias, scale, shift). ``whole`` is the number of elements of
+    the entire parameter; a segment that holds fewer was cut by the border of a slice. 0 stands for ``stop - start``.
+    """
+
+    start: int
+    stop: int
+    name: str
+    role: str = "weight"
+    whole: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of elements in this slice."""
+        return self.stop - self.start
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether part of the parameter lies outside the slice."""
+        return self.whole > self.size
+
+
+class SegmentNorms(NamedTuple):
+    """Euclidean norms over one *entire* parameter array and its gradient."""
+
+    parameters: float
+    gradients: float
+
+
+class _Parameter(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+
+def segments_of(parameters: Iterable[_Parameter]) -> tuple[Segment, ...]:
+    """The segments of a whole flat buffer that holds ``parameters`` (``ModelSpec.parameters``) one after the other."""
+    segments = []
+    start = 0
+    for parameter in parameters:
+        segments.append(Segment(start, start + parameter.size, parameter.name, parameter.role))
+        start += parameter.size
+    return tuple(segments)
+
+
+def cut_segments(segments: Iterable[Segment], start: int, stop: int) -> tuple[Segment, ...]:
+    """The segments of the slice ``start:stop`` of a flat buffer, counted from the slice's first element.
+
+    Parameters that cross a border of the slice are cut and remember how long they are as a whole.
+    """
+    return tuple(
+        Segment(
+            max(segment.start, start) - start,
+            min(segment.stop, stop) - start,
+            segment.name,
+            segment.role,
+            segment.whole or segment.size,
+        )
+        for segment in segments
+        if segment.start < stop and segment.stop > start
+    )
+
+
+def check_tiling(segments: Sequence[Segment], size: int, owner: str) -> None:
+    """Raise unless ``segments`` cover ``size`` elements in order, without gaps and overlaps."""
+    position = 0
+    for segment in segments:
+        if segment.start != position or segment.stop <= segment.start:
+            raise UsageError(
+                f"{owner}: segment '{segment.name}' covers {segment.start}:{segment.stop}, expected it to begin at "
+                f"{position} and not to be empty; pass the segments of the slice in order (see cut_segments)"
+            )
+        position = segment.stop
+    if position != size:
+        raise UsageError(
+            f"{owner} treats each parameter array by itself: its segments cover {position} of {size} elements; "
+            "pass segments=segments_of(spec.parameters), cut to the slice with cut_segments"
+        )

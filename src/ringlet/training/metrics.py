@@ -1,0 +1,264 @@
+"""Metrics as sums over samples: the only form that adds up correctly over batches, shards and ranks.
+
+Every metric first gives one value per sample; a function returns (their sum, their number). A mean is taken once, at
+the very end: a mean of means would weigh the last, smaller batch (or a rank with fewer samples) too much.
+Per-sample values in [0, 1] (accuracies, dice, IoU) are rounded to multiples of 2^-32, so that float64 adds up to two
+million of them without any rounding: every split of the data gives the same bits. The others differ by float64's
+rounding at most.
+
+``outputs (n, *shape)`` are what the network gives: probabilities after softmax or sigmoid. ``targets`` are whole
+numbers, classes ``(n,)`` or per pixel ``(n, H, W)``; or floats of the shape of the outputs (one-hot, masks, values).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.errors import DataError, UnknownNameError, UsageError
+from ringlet.kernels.contract import DICE_SMOOTH
+from ringlet.optim.metric_names import LOSS_NAMES, METRIC_ALIASES
+
+Array = NDArray[Any]
+Metric = Callable[[Array, Array], tuple[float, int]]
+
+_GRID = 2.0**32
+
+
+def accuracy(outputs: Array, targets: Array) -> tuple[float, int]:
+    """The share of a sample's pixels (a plain classification has one) whose largest output is the target.
+
+    With a single output channel: whether output and target lie on the same side of 0.5.
+    """
+    if _num_channels(outputs) == 1:
+        right = _rows(outputs >= 0.5) == _rows(_dense(outputs, targets) >= 0.5)
+    else:
+        right = _rows(np.argmax(outputs, axis=1) == _classes(outputs, targets))
+    return _exact_sum(right.mean(axis=1))
+
+
+def top5_accuracy(outputs: Array, targets: Array) -> tuple[float, int]:
+    """The share of a sample's pixels whose target is among the five largest outputs (of equal ones the first)."""
+    _need_classes("top5_accuracy", outputs)
+    classes = _classes(outputs, targets)[:, np.newaxis]
+    chosen = np.take_along_axis(outputs, classes, axis=1)
+    index = np.arange(outputs.shape[1]).reshape(1, -1, *[1] * (outputs.ndim - 2))
+    num_ahead = ((outputs > chosen) | ((outputs == chosen) & (index < classes))).sum(axis=1)
+    right = (num_ahead < 5) & ~np.isnan(chosen[:, 0])
+    return _exact_sum(_rows(right).mean(axis=1))
+
+
+def hinge(outputs: Array, targets: Array) -> tuple[float, int]:
+    """``max(0, 1 + largest wrong output - right output)`` (Crammer and Singer, 2001), averaged over pixels."""
+    _need_classes("hinge", outputs)
+    classes = _classes(outputs, targets)[:, np.newaxis]
+    scores = outputs.astype(np.float64)
+    right = np.take_along_axis(scores, classes, axis=1)
+    np.put_along_axis(scores, classes, -np.inf, axis=1)
+    margins = np.maximum(0.0, 1.0 + scores.max(axis=1, keepdims=True) - right)
+    return _sum(_rows(margins).mean(axis=1))
+
+
+def mse(outputs: Array, targets: Array) -> tuple[float, int]:
+    """The mean of a sample's squared errors; classes become one-hot."""
+    return _sum((_errors(outputs, targets) ** 2).mean(axis=1))
+
+
+def mae(outputs: Array, targets: Array) -> tuple[float, int]:
+    """The mean of a sample's absolute errors; classes become one-hot."""
+    return _sum(np.abs(_errors(outputs, targets)).mean(axis=1))
+
+
+def dice(outputs: Array, targets: Array) -> tuple[float, int]:
+    """``(2 sum(p t) + s) / (sum p + sum t + s)`` over a sample: 1 minus the dice loss, with its smoothing s."""
+    predicted, wanted = _rows(outputs.astype(np.float64)), _rows(_dense(outputs, targets))
+    overlap = 2.0 * (predicted * wanted).sum(axis=1) + DICE_SMOOTH
+    return _exact_sum(overlap / (predicted.sum(axis=1) + wanted.sum(axis=1) + DICE_SMOOTH))
+
+
+def iou(outputs: Array, targets: Array) -> tuple[float, int]:
+    """Intersection over union (Jaccard) of a sample's predicted and wanted pixels.
+
+    One channel: pixels of at least 0.5. Several: the mean over the classes that occur in the prediction or the target.
+    Nothing predicted where nothing is wanted counts as 1.
+    """
+    if _num_channels(outputs) == 1:
+        predicted, wanted = outputs >= 0.5, _dense(outputs, targets) >= 0.5
+    else:
+        channels = np.arange(outputs.shape[1]).reshape(1, -1, *[1] * (outputs.ndim - 2))
+        predicted = np.argmax(outputs, axis=1)[:, np.newaxis] == channels
+        wanted = _classes(outputs, targets)[:, np.newaxis] == channels
+    shape = (len(outputs), outputs.shape[1], -1) if len(outputs) else (0, outputs.shape[1], 1)
+    intersection = (predicted & wanted).reshape(shape).sum(axis=2)
+    union = (predicted | wanted).reshape(shape).sum(axis=2)
+    num_classes = (union > 0).sum(axis=1)
+    totals = (intersection / np.maximum(union, 1)).sum(axis=1)
+    return _exact_sum(np.where(num_classes > 0, totals / np.maximum(num_classes, 1), 1.0))
+
+
+_METRICS: dict[str, Metric] = {
+    "accuracy": accuracy,
+    "top5_accuracy": top5_accuracy,
+    "hinge": hinge,
+    "mse": mse,
+    "mae": mae,
+    "dice": dice,
+    "iou": iou,
+}
+
+
+def names() -> list[str]:
+    """The names of all metrics."""
+    return list(_METRICS)
+
+
+def canonical_name(name: str) -> str:
+    """The own name of a metric: ``categorical_accuracy`` (in any case) is ``accuracy``."""
+    key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())
+    if key in _METRICS:
+        return key
+    if key in LOSS_NAMES:
+        raise UsageError(
+            f"'{name}' is a loss, not a metric: the loss is always reported. Metrics: {', '.join(_METRICS)}"
+        )
+    raise UnknownNameError("metric", name, _METRICS)
+
+
+def metric(name: str) -> Metric:
+    """The metric called ``name``, or one of its other names."""
+    return _METRICS[canonical_name(name)]
+
+
+def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]:
+    """Take ``categorical_accuracy,categorical_cross_entropy`` apart: (the loss or None, the metrics' own names).
+
+    What can only be a loss is the loss; without one, the last name that can be both (``mse``, ``mae``, ``dice``).
+    """
+    parts = functions.split(",") if isinstance(functions, str) else functions
+    given = [name.strip().lower() for name in parts if name.strip()]
+    only_losses = [name for name in given if name in LOSS_NAMES and name not in _METRICS]
+    losses = only_losses or [name for name in given if name in LOSS_NAMES][-1:]
+    if len(losses) > 1:
+        raise UsageError(f"one loss can be minimised, but {len(losses)} are given: {', '.join(losses)}")
+    loss = losses[0] if losses else None
+    return loss, list(dict.fromkeys(canonical_name(name) for name in given if name != loss))
+
+
+@dataclass
+class MetricSum:
+    """A sum of values and the number of samples behind it, in float64; sums of parts add up to the sum of the whole."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, total: float, count: int) -> None:
+        """Add what a metric returned for a batch, or what another rank has summed."""
+        self.total += float(total)
+        self.count += int(count)
+
+    def merge(self, other: MetricSum) -> None:
+        """Add another sum to this one."""
+        self.add(other.total, other.count)
+
+    @property
+    def mean(self) -> float:
+        """The mean over all samples."""
+        if self.count == 0:
+            raise DataError("the mean of a metric over 0 samples does not exist; check that the split is not empty")
+        return self.total / self.count
+
+
+class MetricSet:
+    """Several metrics of the same batches; :attr:`totals` is what ranks add up before :meth:`means` is asked for."""
+
+    def __init__(self, metrics: Iterable[str]) -> None:
+        self.sums = {key: MetricSum() for key in map(canonical_name, metrics)}
+
+    def update(self, outputs: Array, targets: Array) -> None:
+        """Add a batch."""
+        for key, total in self.sums.items():
+            total.add(*_METRICS[key](outputs, targets))
+
+    def means(self) -> dict[str, float]:
+        """The mean of each metric over all samples seen."""
+        return {key: total.mean for key, total in self.sums.items()}
+
+    @property
+    def totals(self) -> NDArray[np.float64]:
+        """Sums and counts, one row per metric: add these arrays over ranks (counts are exact up to 2^53)."""
+        return np.array([(total.total, total.count) for total in self.sums.values()], np.float64).reshape(-1, 2)
+
+    @totals.setter
+    def totals(self, values: NDArray[np.float64]) -> None:
+        for total, (value, count) in zip(self.sums.values(), values, strict=True):
+            total.total, total.count = float(value), int(count)
+
+
+def _rows(values: Array) -> Array:
+    """One row per sample. Contiguous, so that a row's sum does not depend on the other rows."""
+    return np.ascontiguousarray(values.reshape(len(values), math.prod(values.shape[1:])))
+
+
+def _exact_sum(values: Array) -> tuple[float, int]:
+    return float((np.rint(values * _GRID) / _GRID).sum()), len(values)
+
+
+def _sum(values: Array) -> tuple[float, int]:
+    return math.fsum(values.tolist()), len(values)
+
+
+def _errors(outputs: Array, targets: Array) -> NDArray[np.float64]:
+    return _rows(outputs.astype(np.float64) - _dense(outputs, targets))
+
+
+def _num_channels(outputs: Array) -> int:
+    if outputs.ndim < 2:
+        raise DataError(f"outputs have shape {outputs.shape}; expected (samples, channels or features, …)")
+    return int(outputs.shape[1])
+
+
+def _need_classes(name: str, outputs: Array) -> None:
+    if _num_channels(outputs) < 2:
+        raise UsageError(
+            f"metric '{name}' compares classes, but the outputs have shape {outputs.shape}; use accuracy or iou"
+        )
+
+
+def _classes(outputs: Array, targets: Array) -> NDArray[np.int64]:
+    """The class of each sample (and pixel); one-hot targets give their largest channel."""
+    pixels = outputs.shape[:1] + outputs.shape[2:]
+    if targets.shape == outputs.shape:
+        return np.asarray(np.argmax(targets, axis=1), np.int64)
+    if targets.shape != pixels or not np.issubdtype(targets.dtype, np.integer):
+        raise _mismatch(outputs, targets)
+    if targets.size and not (targets.min() >= 0 and targets.max() < outputs.shape[1]):
+        raise DataError(
+            f"classes from {targets.min()} to {targets.max()}, but the network has {outputs.shape[1]} outputs (0 … "
+            f"{outputs.shape[1] - 1}); check the number of classes"
+        )
+    return np.asarray(targets, np.int64)
+
+
+def _dense(outputs: Array, targets: Array) -> NDArray[np.float64]:
+    """Targets of the shape of the outputs: as they are, as one channel, or one-hot."""
+    if targets.shape == outputs.shape:
+        return targets.astype(np.float64)
+    if _num_channels(outputs) == 1 and targets.shape == outputs.shape[:1] + outputs.shape[2:]:
+        return targets.astype(np.float64).reshape(outputs.shape)
+    classes = _classes(outputs, targets)[:, np.newaxis]
+    one_hot = np.zeros(outputs.shape, np.float64)
+    np.put_along_axis(one_hot, classes, 1.0, axis=1)
+    return one_hot
+
+
+def _mismatch(outputs: Array, targets: Array) -> DataError:
+    pixels = outputs.shape[:1] + outputs.shape[2:]
+    return DataError(
+        f"targets of shape {targets.shape} and type {targets.dtype} do not fit outputs of shape {outputs.shape}; "
+        f"expected classes (whole numbers) of shape {pixels} or floats of shape {outputs.shape}"
+    )
