@@ -1,0 +1,13 @@
+"""The native engine: compiles a spec into flat lists of kernel calls over buffers with the batch innermost.
+
+``fusion`` joins nodes, ``placement`` decides which values share memory, ``operations`` emit symbolic kernel calls
+through ``emission``, ``buffers`` lays them out by lifetime, ``tuning`` chooses convolution algorithms, ``binding``
+makes functions of them, ``plan`` does all that in order and ``replica`` runs it.
+"""
+
+from __future__ import annotations
+
+from ringlet.engines.native.plan import Plan, compile_plan
+from ringlet.engines.native.replica import NativeReplica
+
+__all__ = ["NativeReplica", "Plan", "compile_plan"]

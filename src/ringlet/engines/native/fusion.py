@@ -1,0 +1,86 @@
+"""From a spec's nodes to what the native engine runs: ReLU joins what feeds it, the loss joins the last node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ringlet.errors import UnknownNameError
+from ringlet.models.spec import ModelSpec, Node
+
+LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "mse", "mae")
+"""Losses by the names that users write."""
+
+TAKES_RELU = frozenset({"conv2d", "conv2d_transpose", "dense", "batch_norm"})
+"""Operations whose kernels apply ReLU in the same pass."""
+
+_FUSED_LOSSES = {
+    ("softmax", "categorical_cross_entropy"): "softmax_cross_entropy",
+    ("sigmoid", "binary_cross_entropy"): "sigmoid_binary_cross_entropy",
+}
+
+
+@dataclass(frozen=True)
+class FusedNode:
+    """A node together with the ReLU it absorbed; ``output`` names the value it produces."""
+
+    node: Node
+    output: str
+    relu: bool
+    index: int
+    """Position of the node in the spec: names its random stream."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the values it reads."""
+        return self.node.inputs
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the loss looks: the kernel's loss, the value it reads, and whether the last node is part of it."""
+
+    kind: str
+    prediction: str
+    skips_last_node: bool
+
+
+def fuse(spec: ModelSpec) -> tuple[FusedNode, ...]:
+    """The nodes that lead to the output, without the input node, in topological order."""
+    used = _ancestors(spec)
+    uses = Counter(name for node in spec.nodes if node.name in used for name in node.inputs)
+    by_name = {node.name: node for node in spec.nodes}
+    absorbed_by = {
+        node.inputs[0]: node.name
+        for node in spec.nodes
+        if node.op == "relu"
+        and node.name in used
+        and by_name[node.inputs[0]].op in TAKES_RELU
+        and uses[node.inputs[0]] == 1
+    }
+    relus = set(absorbed_by.values())
+    return tuple(
+        FusedNode(node, absorbed_by.get(node.name, node.name), node.name in absorbed_by, index)
+        for index, node in enumerate(spec.nodes)
+        if node.name in used and node.op != "input" and node.name not in relus
+    )
+
+
+def loss_head(spec: ModelSpec, loss: str) -> Head:
+    """How ``loss`` meets the last node: softmax and sigmoid join their cross-entropy, which then sees logits."""
+    if loss not in LOSSES:
+        raise UnknownNameError("loss", loss, LOSSES)
+    last = spec.nodes[-1]
+    fused = _FUSED_LOSSES.get((last.op, loss))
+    if fused is not None:
+        return Head(fused, last.inputs[0], True)
+    return Head(loss, last.name, False)
+
+
+def _ancestors(spec: ModelSpec) -> set[str]:
+    """The output and all nodes that it depends on."""
+    found = {spec.nodes[-1].name}
+    for node in reversed(spec.nodes):
+        if node.name in found:
+            found.update(node.inputs)
+    return found

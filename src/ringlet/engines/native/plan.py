@@ -1,0 +1,214 @@
+"""A compiled network: flat lists of bound kernel calls over one arena.
+
+Compilation: fuse nodes, place values, emit symbolic calls (forward, loss, backward; and inference), give every storage
+its bytes by lifetime, choose convolution algorithms, bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ringlet.engines.contract import FlatTensors
+from ringlet.engines.native.binding import Action, BoundCall, StepContext, bind
+from ringlet.engines.native.buffers import Arena, Call, Storage, assign_offsets, lifetimes, new_tensor, peak_bytes
+from ringlet.engines.native.emission import Emitter
+from ringlet.engines.native.fusion import FusedNode, Head, fuse, loss_head
+from ringlet.engines.native.operations import Operation, create_operation
+from ringlet.engines.native.placement import place_values
+from ringlet.engines.native.targets import TargetEncoder
+from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
+from ringlet.kernels.contract import Kernels, padded_lanes
+from ringlet.models.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The flat tensors that a plan reads and writes."""
+
+    parameters: FlatTensors
+    gradients: FlatTensors
+    state: FlatTensors
+
+
+@dataclass(frozen=True)
+class Program:
+    """Calls in order with the places of their storages."""
+
+    calls: tuple[Call, ...]
+    offsets: dict[Storage, int]
+    num_bytes: int
+    peak_bytes: int
+    """Most bytes alive at once: the least that any layout needs."""
+
+
+class Plan:
+    """A network ready to run: lists of actions over one arena, and the context that they read.
+
+    Training and inference share the arena: they never run at the same time. Each is tuned and bound when it is first
+    used, so a replica that only predicts neither measures backward kernels nor touches the memory of a training step.
+    """
+
+    def __init__(self, writer: _ProgramWriter, kernels: Kernels, *, exact: bool) -> None:
+        self.context = StepContext(writer.encoder)
+        self._kernels = kernels
+        self._tuner = Tuner(kernels, writer.dtype, exact=exact)
+        self._gradients = writer.tensors.gradients.flat
+        self._programs = {
+            "training": _lay_out(writer.training_calls()),
+            "inference": _lay_out(writer.inference_calls()),
+        }
+        self._arena = Arena(max(program.num_bytes for program in self._programs.values()))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the arena: all activations, their gradients and what the backward pass needs."""
+        return self._arena.num_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes alive at once in a training step: the least that any layout needs."""
+        return self._programs["training"].peak_bytes
+
+    @cached_property
+    def training(self) -> tuple[Action, ...]:
+        """Pack, forward, outputs, loss, backward."""
+        return self._bind(self.training_calls)
+
+    @cached_property
+    def evaluation(self) -> tuple[Action, ...]:
+        """Pack, forward in inference mode, outputs, loss."""
+        return self._bind(self.inference_calls)
+
+    @cached_property
+    def prediction(self) -> tuple[Action, ...]:
+        """Evaluation without its last two calls, targets and loss."""
+        return self.evaluation[:-2]
+
+    @cached_property
+    def training_calls(self) -> tuple[BoundCall, ...]:
+        """The calls of ``training`` with their arrays and chosen algorithms."""
+        return self._tuned(self._programs["training"])
+
+    @cached_property
+    def inference_calls(self) -> tuple[BoundCall, ...]:
+        """The calls of ``evaluation`` with their arrays and chosen algorithms."""
+        return self._tuned(self._programs["inference"])
+
+    def _bind(self, calls: Iterable[BoundCall]) -> tuple[Action, ...]:
+        return tuple(bind(self._kernels, self.context, *call) for call in calls)
+
+    def _tuned(self, program: Program) -> tuple[BoundCall, ...]:
+        """Give every convolution its algorithm. Measuring leaves zeros in the arena and in gradients it has written."""
+        calls = [
+            (call.kernel, self._arena.arrays(call.arguments, program.offsets), call.options) for call in program.calls
+        ]
+        convolutions = [call for call in calls if call[0] in CONVOLUTIONS]
+        chosen = iter(self._choose(convolutions, program.num_bytes))
+        return tuple(
+            (kernel, arrays, options | {"algorithm": next(chosen)} if kernel in CONVOLUTIONS else options)
+            for kernel, arrays, options in calls
+        )
+
+    def _choose(self, convolutions: list[BoundCall], num_bytes: int) -> list[str]:
+        if not self._tuner.must_measure(convolutions):
+            return self._tuner.choose(convolutions)
+        with self._arena.ordinary_numbers(num_bytes):
+            chosen = self._tuner.choose(convolutions)
+        if any(kernel == "conv2d_backward_weight" for kernel, _, _ in convolutions):
+            self._gradients.fill(0)
+        return chosen
+
+
+def compile_plan(
+    spec: ModelSpec,
+    local_batch_size: int,
+    dtype: np.dtype[Any],
+    loss: str,
+    kernels: Kernels,
+    tensors: Tensors,
+    *,
+    exact: bool = False,
+) -> Plan:
+    """Compile ``spec`` for up to ``local_batch_size`` samples at once."""
+    writer = _ProgramWriter(spec, padded_lanes(local_batch_size), dtype, loss_head(spec, loss), tensors)
+    return Plan(writer, kernels, exact=exact)
+
+
+class _ProgramWriter:
+    """Emits the symbolic calls of a network."""
+
+    def __init__(self, spec: ModelSpec, lanes: int, dtype: np.dtype[Any], head: Head, tensors: Tensors) -> None:
+        self._spec = spec
+        self._head = head
+        self.dtype = dtype
+        self._lanes = lanes
+        self.tensors = tensors
+        self._nodes = fuse(spec)
+        self._input = spec.nodes[0].name
+        self._output = spec.nodes[-1].name
+        names = (self._input, *(fused.output for fused in self._nodes))
+        self._shapes = {name: (*spec.shapes[name], lanes) for name in names}
+        self._trainable = _trainable_values(self._nodes, {info.node for info in spec.parameters})
+        self.encoder = TargetEncoder(head.kind, spec.output_shape, dtype)
+
+    def training_calls(self) -> list[Call]:
+        """Pack, forward, outputs, loss, backward."""
+        operations, emit = self._begin(training=True)
+        self._emit_forward(operations, emit)
+        self._emit_loss(emit, backward=True)
+        skipped = self._output if self._head.skips_last_node else None
+        for operation in reversed(operations):
+            if operation.output != skipped and emit.has_gradient(operation.output):
+                operation.backward(emit)
+                emit.discard(operation.output)
+        return emit.calls
+
+    def inference_calls(self) -> list[Call]:
+        """Pack, forward, outputs, loss."""
+        operations, emit = self._begin(training=False)
+        self._emit_forward(operations, emit)
+        self._emit_loss(emit, backward=False)
+        return emit.calls
+
+    def _begin(self, *, training: bool) -> tuple[list[Operation], Emitter]:
+        operations = [create_operation(fused, self._shapes, training=training) for fused in self._nodes]
+        kept = {self._output, self._head.prediction}
+        values = place_values(operations, self._shapes, self.dtype, kept=kept)
+        flat = self.tensors
+        emit = Emitter(
+            self.dtype, values, flat.parameters.views, flat.gradients.views, flat.state.views, self._trainable
+        )
+        return operations, emit
+
+    def _emit_forward(self, operations: Iterable[Operation], emit: Emitter) -> None:
+        emit.call("pack", emit.values[self._input])
+        for operation in operations:
+            operation.forward(emit)
+        emit.call("unpack", emit.values[self._output])
+
+    def _emit_loss(self, emit: Emitter, *, backward: bool) -> None:
+        target = new_tensor("targets", *self.encoder.buffer(self._lanes))
+        place = emit.target(self._head.prediction) if backward else None
+        emit.call("targets", target)
+        prediction = emit.values[self._head.prediction]
+        emit.call("loss", self._head.kind, prediction, target, None if place is None else place[0])
+
+
+def _trainable_values(nodes: Sequence[FusedNode], owners: set[str]) -> frozenset[str]:
+    """Values that depend on a parameter."""
+    trainable: set[str] = set()
+    for fused in nodes:
+        if fused.node.name in owners or not trainable.isdisjoint(fused.inputs):
+            trainable.add(fused.output)
+    return frozenset(trainable)
+
+
+def _lay_out(calls: Sequence[Call]) -> Program:
+    lives = lifetimes(calls)
+    offsets, num_bytes = assign_offsets(lives)
+    return Program(tuple(calls), offsets, num_bytes, peak_bytes(lives))

@@ -1,0 +1,227 @@
+"""Which algorithm computes each convolution: measured once per shape, remembered in memory and on disk.
+
+The choice changes the order of additions and so the last bits of a result. It is therefore settled once: the first
+entry that reaches the cache file wins, also among processes that measure at the same time, and every later run with the
+same cache gets the same bits. ``RINGLET_TUNING=off`` replaces measuring by a rule that depends on the shape alone:
+equal choices everywhere. ``exact`` leaves out Winograd's algorithms, whose rounding is coarser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.kernels.contract import CONV_ALGORITHMS, Kernels
+
+CONVOLUTIONS = ("conv2d_forward", "conv2d_backward_data", "conv2d_backward_weight")
+"""Kernels that take an ``algorithm``."""
+
+ENVIRONMENT_VARIABLE = "RINGLET_TUNING"
+_NUM_RUNS = 3
+_HOPELESS = 1.5
+"""An algorithm whose first run takes this many times the best one's is not run again."""
+_LONG_RUN = 0.02
+"""Seconds; runs this long are steady enough to be taken twice only."""
+
+ConvolutionCall = tuple[str, list[Any], dict[str, Any]]
+"""Kernel, arrays, options."""
+
+_memory: dict[str, str] = {}
+
+
+class Tuner:
+    """Chooses algorithms for one set of kernels and one dtype."""
+
+    def __init__(self, kernels: Kernels, dtype: np.dtype[Any], *, exact: bool = False) -> None:
+        self._kernels = kernels
+        self._exact = exact
+        self._prefix = ":".join((*_identity(kernels), dtype.name, "exact" if exact else "any"))
+        self._measures = os.environ.get(ENVIRONMENT_VARIABLE, "").lower() not in ("off", "0", "no", "false")
+
+    def must_measure(self, calls: Sequence[ConvolutionCall]) -> bool:
+        """Whether :meth:`choose` would run kernels on the arrays of ``calls``."""
+        return bool(self._unknown(calls))
+
+    def choose(self, calls: Sequence[ConvolutionCall]) -> list[str]:
+        """An algorithm for each convolution call, given as (kernel, arrays, options)."""
+        if self._kernels.name == "reference":
+            return ["direct"] * len(calls)
+        if not self._measures:
+            return [heuristic(Geometry(*call), exact=self._exact) for call in calls]
+        found = {
+            key: self._fastest(applicable(Geometry(*call), exact=self._exact), *call)
+            for key, call in self._unknown(calls).items()
+        }
+        if found:
+            unusable = {key: _memory[key] for key in found if key in _memory}
+            _memory.update(settle(cache_path(), found, unusable))
+        return [_memory[self._key(call)] for call in calls]
+
+    def _unknown(self, calls: Sequence[ConvolutionCall]) -> dict[str, ConvolutionCall]:
+        """Calls without a usable entry in memory or in the file, by key."""
+        if self._kernels.name == "reference" or not self._measures:
+            return {}
+        by_key = {self._key(call): call for call in calls}
+        if not _memory.keys() >= by_key.keys():
+            _memory.update(_read(cache_path()) | _memory)
+        return {
+            key: call
+            for key, call in by_key.items()
+            if _memory.get(key) not in applicable(Geometry(*call), exact=self._exact)
+        }
+
+    def _key(self, call: ConvolutionCall) -> str:
+        return f"{self._prefix}:{Geometry(*call).key}"
+
+    def _fastest(self, candidates: Sequence[str], kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> str:
+        function = getattr(self._kernels, kernel)
+        likely = heuristic(Geometry(kernel, arrays, options), exact=self._exact)
+        best, best_time = likely, float("inf")
+        for algorithm in sorted(candidates, key=lambda name: name != likely) if len(candidates) > 1 else ():
+            elapsed = _time(function, arrays, options | {"algorithm": algorithm}, best_time)
+            if elapsed < best_time:
+                best, best_time = algorithm, elapsed
+        return best
+
+
+class Geometry:
+    """The shapes of a convolution call, whichever of the three passes it is."""
+
+    def __init__(self, kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> None:
+        self.kernel = kernel
+        image, weight, pixels = _roles(kernel, arrays)
+        self.weight: tuple[int, ...] = weight.shape
+        self.output: tuple[int, ...] = pixels.shape
+        self.stride, self.dilation, self.groups = options["stride"], options["dilation"], options["groups"]
+        names = ("stride", "padding", "dilation", "groups")  # relu and accumulate do not change which is fastest
+        rest = ",".join(f"{name}={options[name]}" for name in names)
+        self.key = f"{kernel}:{image.shape}:{weight.shape}:{pixels.shape}:{rest}".replace(" ", "")
+
+
+def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
+    """The algorithms of ``CONV_ALGORITHMS`` that can compute a convolution."""
+    plain = geometry.stride == (1, 1) and geometry.dilation == (1, 1) and geometry.groups == 1
+    winograd = plain and geometry.weight[2:] == (3, 3) and not exact
+    allowed = {"direct": True, "gemm": geometry.groups == 1, "winograd2": winograd, "winograd4": winograd}
+    return tuple(name for name in CONV_ALGORITHMS if allowed[name])
+
+
+def heuristic(geometry: Geometry, *, exact: bool) -> str:
+    """A choice by shape: Winograd for 3x3 with enough channels and pixels, GEMM for long dot products, else direct."""
+    filters, channels, *taps = geometry.weight
+    candidates = applicable(geometry, exact=exact)
+    height, width = geometry.output[1:3]
+    if "winograd4" in candidates and min(filters, channels) >= 16 and min(height, width) >= 4:
+        return "winograd4"
+    if "gemm" in candidates and channels * taps[0] * taps[1] >= 64:
+        return "gemm"
+    return "direct"
+
+
+def cache_path() -> Path:
+    """The file that remembers choices: ``tuning.json`` in RINGLET_CACHE, else under XDG_CACHE_HOME or ``~/.cache``."""
+    own = os.environ.get("RINGLET_CACHE")
+    if own:
+        return Path(own) / "tuning.json"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ringlet" / "tuning.json"
+
+
+def settle(path: Path, found: dict[str, str], unusable: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Add measurements to the file; entries that are already there win, except ``unusable`` ones. Returns all entries.
+
+    A directory that cannot be written costs the memory of the choices, nothing else.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.with_suffix(".lock")):
+            bad = (unusable or {}).items()
+            entries = found | {key: value for key, value in _read(path).items() if (key, value) not in bad}
+            _write(path, entries)
+            return entries
+    except OSError:
+        return found
+
+
+def remembered() -> dict[str, str]:
+    """All choices in the cache file, by kernel, machine and shape (for ``ringlet doctor``)."""
+    return _read(cache_path())
+
+
+def forget() -> None:
+    """Empty the memory of this process (not the file)."""
+    _memory.clear()
+
+
+def _time(function: Callable[..., Any], arrays: Sequence[Any], options: dict[str, Any], limit: float) -> float:
+    best = float("inf")
+    for run in range(_NUM_RUNS):
+        start = perf_counter()
+        function(*arrays, **options)
+        best = min(best, perf_counter() - start)
+        if best > limit * _HOPELESS or (run > 0 and best > _LONG_RUN):
+            break
+    return best
+
+
+def _roles(kernel: str, arrays: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """(image, weight, output pixels) of a call."""
+    if kernel == "conv2d_forward":
+        return arrays[0], arrays[1], arrays[3]
+    if kernel == "conv2d_backward_data":
+        return arrays[2], arrays[1], arrays[0]
+    return arrays[0], arrays[2], arrays[1]
+
+
+def _identity(kernels: Kernels) -> tuple[str, ...]:
+    """Name, version, instruction set and threads, as far as the kernels tell."""
+    names = ("version", "instruction_set", "num_threads")
+    found = [getattr(kernels, name, "") for name in names]
+    return (kernels.name, _package_version(), *(str(value() if callable(value) else value) for value in found))
+
+
+def _package_version() -> str:
+    try:
+        return version("ringlet")
+    except PackageNotFoundError:
+        return ""
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The entries of the file; none if it is missing or damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {key: value for key, value in data.items() if value in CONV_ALGORITHMS}
+
+
+def _write(path: Path, entries: dict[str, str]) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tuning-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(dict(sorted(entries.items())), file, indent=0)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
