@@ -1,0 +1,97 @@
+"""``ringlet datasets``: list what can be trained on; ``ringlet datasets fetch`` brings one into the data cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ringlet.data.catalogue import CatalogueEntry
+
+app = typer.Typer(
+    rich_markup_mode="rich", add_completion=False, help="List the data sets, or fetch one into the data cache."
+)
+CacheDirectory = Annotated[
+    Path | None,
+    typer.Option("--cache-dir", metavar="DIR", help="data cache; default: RINGLET_CACHE or ~/.cache/ringlet"),
+]
+
+
+@app.callback(invoke_without_command=True)
+def list_datasets(
+    context: typer.Context,
+    cache_dir: CacheDirectory = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout")] = False,
+) -> None:
+    """List the data sets: what each is, whether it is here, and how to get it."""
+    if context.invoked_subcommand is not None:
+        return
+    from ringlet.cli import display
+    from ringlet.data.catalogue import catalogue
+
+    entries = catalogue(cache_dir)
+    if json:
+        display.print_json({"datasets": [_plain(entry) for entry in entries]})
+        return
+    columns = ("Name", "Task", "Shape", "Classes", "Where", "Licence", "What")
+    display.results_console().print(display.table(columns, [_row(entry) for entry in entries]))
+    display.note("`ringlet train --dataset NAME` trains on it; own files: --dataset npz:PATH, folder:PATH, masks:PATH")
+
+
+def _row(entry: CatalogueEntry) -> tuple[object, ...]:
+    shape = "any" if entry.shape is None else "x".join(map(str, entry.shape))
+    where: str = entry.origin
+    if entry.origin == "downloadable":
+        size = f"{entry.num_bytes / 1e6:,.0f} MB"
+        where = "in the cache" if entry.present else f"fetch it ({size})"
+    return entry.name, entry.task, shape, entry.num_classes, where, entry.licence, entry.description
+
+
+def _plain(entry: CatalogueEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "task": entry.task,
+        "shape": None if entry.shape is None else list(entry.shape),
+        "num_classes": entry.num_classes,
+        "origin": entry.origin,
+        "present": entry.present,
+        "path": None if entry.path is None else str(entry.path),
+        "num_bytes": entry.num_bytes,
+        "licence": entry.licence,
+        "description": entry.description,
+    }
+
+
+@app.command("fetch")
+def fetch_dataset(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or cifar100")],
+    cache_dir: CacheDirectory = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", metavar="URL", help="mirror to fetch from; checksums stay")
+    ] = None,
+) -> None:
+    """Fetch a data set into the cache; an interrupted download goes on where it stopped, checksums are verified."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from ringlet.cli import display
+    from ringlet.data.download import fetch
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = display.errors_console()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def advance(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(display.clean(file, 60), total=total)
+            bar.update(tasks[file], completed=done, total=total)
+
+        folder = fetch(name, cache_dir=cache_dir, base_url=base_url, progress=advance)
+    print(display.clean(folder))
+
+
+def command() -> Any:
+    """The command for the root group."""
+    return typer.main.get_command(app)

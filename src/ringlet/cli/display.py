@@ -1,0 +1,129 @@
+"""What the command line shows: messages, tables and figures. Nothing from files reaches the terminal raw."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_WIDTH = 160
+
+
+def clean(text: object, limit: int = 500) -> str:
+    """Text without control characters (terminal escapes, line breaks, direction marks), at most ``limit`` long."""
+    plain = "".join(_visible(character) for character in str(text))
+    return plain if len(plain) <= limit else f"{plain[: limit - 1]}…"
+
+
+def _visible(character: str) -> str:
+    if character == " " or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
+        return character
+    return "\N{REPLACEMENT CHARACTER}"
+
+
+def errors_console() -> Console:
+    """The console for everything that is not a result."""
+    return _console(stderr=True)
+
+
+def results_console() -> Console:
+    """The console for results."""
+    return _console(stderr=False)
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def complain(message: str, heading: str = "error") -> None:
+    """An error or warning on stderr; the first line carries the heading."""
+    console = errors_console()
+    colour = {"error": "bold red", "interrupted": "bold yellow"}.get(heading, "bold cyan")
+    for index, line in enumerate(message.splitlines() or [""]):
+        head = Text(f"{heading}: " if index == 0 else " " * (len(heading) + 2), style=colour if index == 0 else "")
+        console.print(head + Text(clean(line, 2000)), soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """A remark on stderr."""
+    complain(message, "note")
+
+
+def heading(message: str) -> None:
+    """A heading of a phase on stderr."""
+    errors_console().print(Text(clean(message), style="bold"), soft_wrap=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, centred: bool = False, lines: bool = False
+) -> Table:
+    """A boxed table of cleaned cells; numbers are set right unless ``centred``."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    result = Table(box=box.SQUARE, show_lines=lines, header_style="bold", safe_box=False)
+    for index, name in enumerate(columns):
+        numeric = all(isinstance(row[index], _Number) for row in cells) and cells
+        result.add_column(
+            name, justify="center" if centred else "right" if numeric else "left", overflow="fold", no_wrap=False
+        )
+    for row in cells:
+        result.add_row(*(Text(str(value)) for value in row))
+    return result
+
+
+class _Number(str):
+    """A formatted number, set right in a column."""
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _Number(f"{value:,}")
+    return clean("" if value is None else value)
+
+
+def pairs(values: Mapping[str, object], indent: str = "  ") -> Text:
+    """``name : value`` lines with aligned colons."""
+    width = max((len(name) for name in values), default=0)
+    return Text("\n".join(f"{indent}{name:<{width}} : {clean(value)}" for name, value in values.items()))
+
+
+_SHORT = {
+    "loss": "loss",
+    "categorical_accuracy": "acc",
+    "accuracy": "acc",
+    "top5_accuracy": "top5",
+    "categorical_hinge": "hin",
+    "categorical_mse": "mse",
+    "categorical_mae": "mae",
+}
+_PERCENT = ("accuracy", "top5", "top_5", "dice", "iou")
+
+
+def short_figures(figures: Mapping[str, float], prefix: str = "") -> str:
+    """``acc: 97.25%, loss: 0.0912`` for one line."""
+    return ", ".join(f"{prefix}{_short(name)}: {format_figure(name, value)}" for name, value in figures.items())
+
+
+def format_figure(name: str, value: float) -> str:
+    """A share in per cent, anything else with five digits."""
+    percent = any(part in name for part in _PERCENT)
+    return f"{100 * value:.2f}%" if percent else f"{value:.5f}"
+
+
+def _short(name: str) -> str:
+    bare = name.removeprefix("val_")
+    return ("val_" if bare != name else "") + _SHORT.get(bare, bare)

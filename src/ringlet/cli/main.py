@@ -1,0 +1,120 @@
+"""``ringlet``: finds the verb, runs it and turns errors into one clear message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ringlet import __version__
+from ringlet.errors import EXIT_INTERRUPTED, EXIT_USAGE, RingletError, UnknownNameError
+
+VERBS = {
+    "train": "Train a network and write its run directory.",
+    "evaluate": "Evaluate a trained model on test data.",
+    "models": "List the networks of the zoo, or show the layers of one.",
+    "datasets": "List the data sets, or fetch one into the data cache.",
+    "doctor": "Say what works on this machine, what is missing and how to get it.",
+}
+EXIT_KILLED = 130
+_ClickException: Any = typer.BadParameter.__mro__[2]
+"""The base of the parser's own errors; Typer does not export it."""
+
+
+class LazyGroup(TyperGroup):
+    """Loads the module of a verb only when that verb is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """All verbs, in the order in which a newcomer meets them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a verb; an unknown one is an error with the nearest name."""
+        if cmd_name in VERBS:
+            return import_module(f"ringlet.cli.{cmd_name}").command()
+        if ctx.resilient_parsing:
+            return None
+        raise UnknownNameError("command", cmd_name, VERBS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """The list for ``--help``, from the table above: no verb is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def underscores_are_dashes(token: str) -> str:
+    """``--batch_size`` is ``--batch-size``."""
+    return token.replace("_", "-")
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"token_normalize_func": underscores_are_dashes, "help_option_names": ["-h", "--help"]},
+    epilog="Start with `ringlet train`: it trains a small network on built-in data within seconds.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ringlet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Ringlet: distributed deep learning from two cores to a cluster."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code; unexpected exceptions keep their traceback."""
+    command = typer.main.get_command(app)
+    try:
+        outcome = command.main(args=arguments, prog_name="ringlet", standalone_mode=False)
+    except RingletError as error:
+        _complain(str(error), "interrupted" if error.exit_code == EXIT_INTERRUPTED else "error")
+        return error.exit_code
+    except _ClickException as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("stopped at once; unfinished files were removed", "interrupted")
+        return EXIT_KILLED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _usage(error: Any) -> int:
+    """A parser error in our words; no arguments at all is a request for help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.ctx.get_help() if error.ctx else error.format_message())
+        return EXIT_USAGE
+    option, near = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    message = error.format_message().rstrip(".")
+    if option and near is not None:
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        message = f"unknown option '{option}'.{hint}"
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "ringlet"
+    _complain(f"{message}\nSee `{path} --help`.")
+    return EXIT_USAGE
+
+
+def _complain(message: str, heading: str = "error") -> None:
+    from ringlet.cli.display import complain
+
+    complain(message, heading)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The options of ``ringlet train``, made from the sections of the configuration: one list, no copies."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ringlet.config.options import SECTIONS
+
+_METAVARS = {int: "INT", float: "NUMBER", str: "TEXT"}
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def with_run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``function(…, **values)`` one command-line option for every option of a run; those not given are None."""
+    own = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "values"]
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
+    for section in SECTIONS:
+        panel = (section.__doc__ or "").strip()
+        parameters += [_parameter(name, field, panel) for name, field in section.model_fields.items()]
+
+    def command(**values: Any) -> Any:
+        return function(**values)
+
+    paragraphs = (function.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _parameter(name: str, field: Any, panel: str) -> inspect.Parameter:
+    annotation = _bare(field.annotation)
+    flag = f"--{name.replace('_', '-')}"
+    default = field.default if field.default not in (None, False, (), {}) else None
+    settings: dict[str, Any] = {
+        "help": field.description if default is None else f"{field.description} (default: {default})",
+        "rich_help_panel": panel,
+        "show_default": False,
+    }
+    if annotation is bool:
+        kind: Any = bool | None
+        declarations = (f"{flag}/--no-{flag[2:]}",)
+    else:
+        kind = str | None
+        declarations = (flag,)
+        settings["metavar"] = _metavar(annotation)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, typer.Option(*declarations, **settings)],
+    )
+
+
+def _bare(annotation: Any) -> Any:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return next(part for part in typing.get_args(annotation) if part is not type(None))
+    return annotation
+
+
+def _metavar(annotation: Any) -> str:
+    origin = typing.get_origin(annotation)
+    if origin is typing.Literal:
+        return "|".join(typing.get_args(annotation))
+    if origin is tuple:
+        return "N,N,…" if typing.get_args(annotation)[0] in (int, float) else "NAME,…"
+    return "NAME=VALUE,…" if origin is dict else _METAVARS.get(annotation, "TEXT")
+
+
+class RunCommand(TyperCommand):
+    """Also understands ``--evaluate=true`` and ``--evaluate=false``, as older command lines write them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rewrite such flags, then parse as usual."""
+        flags = {option for parameter in self.params for option in parameter.opts if parameter.secondary_opts}
+        return super().parse_args(ctx, [_plain_flag(argument, flags) for argument in args])
+
+
+def _plain_flag(argument: str, flags: set[str]) -> str:
+    name, equals, value = argument.partition("=")
+    name = name.replace("_", "-")
+    if not equals or name not in flags or value.lower() not in _TRUE + _FALSE:
+        return argument
+    return name if value.lower() in _TRUE else f"--no-{name[2:]}"

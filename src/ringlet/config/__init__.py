@@ -1,0 +1,12 @@
+"""RunConfig: one validated description of a run, TOML in and out.
+
+``options`` lists every option with its default, range and meaning; ``run_config`` joins them and refuses
+contradictions; ``sources`` gathers values from defaults < a TOML file < the environment < the command line.
+"""
+
+from __future__ import annotations
+
+from ringlet.config.run_config import RunConfig
+from ringlet.config.sources import Settings, gather, read_toml
+
+__all__ = ["RunConfig", "Settings", "gather", "read_toml"]

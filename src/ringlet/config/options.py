@@ -1,0 +1,195 @@
+"""Every option of a run: its name, type, default, range and meaning, in sections.
+
+The command line, the TOML file and the environment (``RINGLET_<OPTION>``) use these names; ``-`` and ``_``
+are the same.
+A section's docstring is its heading in ``ringlet train --help``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SchedulerName = Literal[
+    "warm_up",
+    "cosine",
+    "step",
+    "reduce_lr_on_plateau",
+    "reduce_lr_every_nepochs",
+    "early_stopping",
+    "stop_at_loss",
+    "model_checkpoint",
+]
+OptionValue = str | int | float | bool
+
+
+def option(default: Any, description: str, **limits: Any) -> Any:
+    """A field with its help text and limits (``ge``, ``gt``, ``le``, ``lt``, ``min_length``)."""
+    return Field(default=default, description=description, **limits)
+
+
+class Section(BaseModel):
+    """Common strictness: nothing unknown, nothing converted silently, nothing infinite."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,
+    )
+
+
+class NetworkOptions(Section):
+    """Network"""
+
+    model: str = option("simplecnn", "network of the zoo: see `ringlet models`", min_length=1)
+    model_options: dict[str, OptionValue] = option({}, "parameters of the family, such as depth=5,width=8")
+    input_shape: tuple[int, ...] | None = option(None, "channels,height,width; default: the data set's")
+    num_classes: int | None = option(None, "number of classes; default: the data set's", ge=1)
+    weights_and_bias_filename: str | None = option(None, "start from the weights of this model file")
+
+
+class DataOptions(Section):
+    """Data"""
+
+    dataset: str = option("digits", "data set: see `ringlet datasets`; also npz:PATH and folder:PATH", min_length=1)
+    dataset_path: str | None = option(None, "folder or file of the data set; default: the data cache")
+    dataset_train_path: str | None = option(None, "folder of the training data, where it differs")
+    dataset_test_path: str | None = option(None, "folder of the test data, where it differs")
+    use_synthetic_data: bool = option(False, "random data of the data set's shape instead of its files")
+    num_samples: int | None = option(None, "number of samples of synthetic or procedural data", ge=1)
+    image_size: tuple[int, ...] | None = option(None, "height,width to which images of a folder are resized")
+    validation_split: float = option(0.1, "share of the training data kept for validation; 0: none", ge=0, lt=1)
+    test_as_validation: bool = option(False, "validate on the test data")
+    flip_images: bool = option(False, "mirror training images at random")
+    flip_images_prob: float = option(0.5, "probability of a mirrored image", ge=0, le=1)
+    crop_images: bool = option(False, "crop training images at random")
+    crop_images_size: int = option(16, "edge of the crop in pixels", ge=1)
+    crop_images_prob: float = option(0.5, "probability of a cropped image", ge=0, le=1)
+
+
+class TrainingOptions(Section):
+    """Training"""
+
+    num_epochs: int = option(50, "passes over the training data", ge=0, le=1_000_000)
+    steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", ge=0)
+    batch_size: int = option(64, "samples of a step per worker", ge=1, le=1_000_000)
+    global_batch_size: int | None = option(None, "samples of a step over all workers", ge=1, le=1_000_000)
+    loss_func: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
+    metrics: tuple[str, ...] | None = option(None, "figures to report, comma-separated")
+    evaluate: bool | None = option(None, "test before and after training; default: after, if there are test data")
+    evaluate_only: bool = option(False, "evaluate on the test data, do not train")
+    dtype: Literal["float32", "float64"] = option("float32", "precision of the arithmetic")
+    seed: int = option(0, "seed of weights, sample order, dropout and augmentation", ge=0, lt=2**63)
+
+
+class OptimizerOptions(Section):
+    """Optimizer"""
+
+    optimizer: str = option("adam", "sgd, rmsprop, adam, adamw, nadam, adadelta or lars", min_length=1)
+    learning_rate: float | None = option(None, "learning rate; default: the optimizer's", gt=0)
+    learning_rate_scaling: bool = option(False, "multiply the learning rate by the number of workers")
+    momentum: float | None = option(None, "momentum of sgd, rmsprop and lars", ge=0, lt=1)
+    nesterov: bool = option(False, "Nesterov's form of momentum")
+    decay: float | None = option(None, "weight decay, decoupled from the gradient", ge=0)
+    beta1: float | None = option(None, "first moment's share kept (adam, adamw, nadam)", ge=0, lt=1)
+    beta2: float | None = option(None, "second moment's share kept (adam, adamw, nadam)", ge=0, lt=1)
+    epsilon: float | None = option(None, "added to denominators", gt=0)
+    rho: float | None = option(None, "share of the squared gradients kept (rmsprop, adadelta)", ge=0, lt=1)
+    decay_rate: float | None = option(None, "older name of rho", ge=0, lt=1)
+    clip_value: float | None = option(None, "clip every gradient to ± this value", gt=0)
+    clip_norm: float | None = option(None, "scale gradients down to this global norm", gt=0)
+
+
+class ScheduleOptions(Section):
+    """Schedules and stopping"""
+
+    lr_schedulers: tuple[SchedulerName, ...] = option(
+        (),
+        "comma list of warm_up, cosine, step, reduce_lr_on_plateau, reduce_lr_every_nepochs, early_stopping, "
+        "stop_at_loss, model_checkpoint",
+    )
+    warm_up_epochs: float = option(5.0, "epochs of linear growth to the learning rate", ge=0)
+    warm_up_steps: int | None = option(None, "the same in steps; wins over epochs", ge=1)
+    warm_up_start_lr: float | None = option(None, "where the growth begins; default: the rate of one worker", ge=0)
+    cosine_epochs: float | None = option(None, "where the fall ends; default: the last epoch", ge=0)
+    cosine_min_lr: float = option(0.0, "learning rate at the end", ge=0)
+    step_milestones: tuple[float, ...] | None = option(None, "epochs after which the rate steps down")
+    step_every: int | None = option(None, "step down after every so many epochs", ge=1)
+    step_factor: float = option(0.1, "factor of one step down", gt=0, le=1)
+    step_min_lr: float = option(0.0, "never below this learning rate", ge=0)
+    reduce_lr_on_plateau_metric: str | None = option(None, "figure to watch; default: val_loss, else loss")
+    reduce_lr_on_plateau_factor: float = option(0.1, "factor of the learning rate", ge=0, lt=1)
+    reduce_lr_on_plateau_patience: int = option(5, "epochs without improvement before the reduction", ge=1)
+    reduce_lr_on_plateau_min_lr: float = option(0.0, "never below this learning rate", ge=0)
+    reduce_lr_every_nepochs_factor: float = option(0.1, "factor of the learning rate", ge=0, lt=1)
+    reduce_lr_every_nepochs_nepochs: int = option(5, "epochs between two reductions", ge=1)
+    reduce_lr_every_nepochs_min_lr: float = option(0.0, "never below this learning rate", ge=0)
+    early_stopping_metric: str | None = option(None, "figure to watch; default: val_loss, else loss")
+    early_stopping_patience: int = option(10, "epochs without improvement before the run stops", ge=1)
+    stop_at_loss_metric: str | None = option(None, "figure to watch; default: val_loss, else loss")
+    stop_at_loss_threshold: float | None = option(None, "stop when the figure has reached this value")
+    model_checkpoint_metric: str | None = option(None, "figure whose best model is kept as best.safetensors")
+    model_checkpoint_save_freq: int = option(1, "look at it every so many epochs", ge=1)
+
+
+class MachineOptions(Section):
+    """Machine"""
+
+    threads: int | None = option(None, "threads of the arithmetic; default: all cores", ge=1, le=4096)
+    kernels: Literal["compiled", "reference"] | None = option(None, "kernels; default: compiled where built")
+    exact: bool = option(False, "only convolution algorithms that round like the direct one (no Winograd)")
+
+
+class OutputOptions(Section):
+    """Output"""
+
+    run_dir: str | None = option(None, "run directory; default: runs/<model>-<dataset>-<time>", min_length=1)
+    history_file: str | None = option(None, "write the figures of every epoch to this JSON file", min_length=1)
+
+
+class CompatibilityOptions(Section):
+    """Accepted for existing command lines"""
+
+    parallel: Literal["sequential", "data"] = option("sequential", "data: data-parallel; one process is one worker")
+    blocking_mpi: bool = option(False, "exchange after the backward pass; no effect with one worker")
+    non_blocking_mpi: bool = option(False, "exchange during the backward pass; no effect with one worker")
+    shared_storage: bool = option(False, "no effect: workers always read only their own samples")
+    tensor_format: Literal["NHWC", "NCHW", "AUTO"] = option("AUTO", "no effect: the layout has samples innermost")
+    enable_fused_bn_relu: bool = option(False, "no effect: the plan decides what to fuse")
+    enable_fused_conv_relu: bool = option(False, "no effect: the plan decides what to fuse")
+    enable_fused_conv_bn: bool = option(False, "no effect: the plan decides what to fuse")
+    enable_fused_conv_bn_relu: bool = option(False, "no effect: the plan decides what to fuse")
+    tracing: bool = option(False, "no effect: events.ndjson holds the figures of every step")
+    tracer_output: str | None = option(None, "no effect, as tracing")
+    profile: bool = option(False, "no effect: use `python -X importtime` or a profiler of your choice")
+    enable_gpu: bool = option(False, "no effect: the native engine computes on the processor")
+
+
+SECTIONS: tuple[type[Section], ...] = (
+    NetworkOptions,
+    DataOptions,
+    TrainingOptions,
+    OptimizerOptions,
+    ScheduleOptions,
+    MachineOptions,
+    OutputOptions,
+    CompatibilityOptions,
+)
+WITHOUT_EFFECT = (
+    "shared_storage",
+    "tensor_format",
+    "enable_fused_bn_relu",
+    "enable_fused_conv_relu",
+    "enable_fused_conv_bn",
+    "enable_fused_conv_bn_relu",
+    "tracing",
+    "tracer_output",
+    "profile",
+    "enable_gpu",
+)
+"""Options that are accepted and change nothing; a run that sets one says so."""

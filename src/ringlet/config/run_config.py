@@ -1,0 +1,139 @@
+"""RunConfig: all options of a run, validated together, and its way to TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ringlet.config import options
+from ringlet.config.explain import explain
+from ringlet.errors import ConfigError
+
+
+class RunConfig(
+    options.NetworkOptions,
+    options.DataOptions,
+    options.TrainingOptions,
+    options.OptimizerOptions,
+    options.ScheduleOptions,
+    options.MachineOptions,
+    options.OutputOptions,
+    options.CompatibilityOptions,
+):
+    """One validated description of a run; immutable. Wrong values raise :class:`ConfigError`, one line per problem.
+
+    ``origins`` says where each value came from (``--learning-rate``, ``RINGLET_SEED``, ``run.toml: seed``), for
+    messages.
+    """
+
+    def __init__(self, origins: Mapping[str, str] | None = None, **values: Any) -> None:
+        try:
+            super().__init__(**_implied(values))
+        except ValidationError as error:
+            raise ConfigError(explain(error.errors(), RunConfig, origins or {})) from None
+        problems = [*_contradictions(self), *_impossible_shapes(self)]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """All option names in the order of their sections."""
+        return [name for section in options.SECTIONS for name in section.model_fields]
+
+    def replace(self, **changes: Any) -> RunConfig:
+        """A validated copy with some values changed."""
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        return RunConfig(**{**values, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values in the order of the sections; what is not set (None) is left out, as TOML has no null."""
+        values = {name: getattr(self, name) for name in self.names()}
+        return {name: _plain(value) for name, value in values.items() if value is not None}
+
+    def to_toml(self) -> str:
+        """The configuration as TOML text; reading it back gives an equal configuration."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    @property
+    def samples_per_step(self) -> int:
+        """The global batch size: given, or the batch size of the one worker."""
+        return self.global_batch_size or self.batch_size
+
+    @property
+    def squared_gradient_share(self) -> float | None:
+        """``rho``, under either of its names."""
+        return self.rho if self.rho is not None else self.decay_rate
+
+    def notes(self) -> list[str]:
+        """One line for each option that was set and has no effect here."""
+        fields = type(self).model_fields
+        chosen = (name for name in options.WITHOUT_EFFECT if getattr(self, name) != fields[name].default)
+        return [f"{name}: {fields[name].description}" for name in chosen]
+
+
+def _implied(values: dict[str, Any]) -> dict[str, Any]:
+    """Values that follow from others, so that a written configuration reads back without contradiction."""
+    implied: dict[str, Any] = {}
+    if values.get("global_batch_size") is not None:
+        implied["batch_size"] = values["global_batch_size"]
+    if values.get("test_as_validation") is True:
+        implied["validation_split"] = 0.0
+    return {**implied, **values}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _contradictions(config: RunConfig) -> list[str]:
+    """Options that exclude each other."""
+    given = config.model_fields_set
+    per_worker, in_all = config.batch_size, config.global_batch_size
+    checks = [
+        (
+            {"batch_size", "global_batch_size"} <= given and in_all not in (None, per_worker),
+            f"batch_size = {per_worker} and global_batch_size = {in_all} differ with one worker: give one of them",
+        ),
+        (
+            config.blocking_mpi and config.non_blocking_mpi,
+            "blocking_mpi and non_blocking_mpi exclude each other: give one of them",
+        ),
+        (
+            config.rho is not None and config.decay_rate not in (None, config.rho),
+            f"rho = {config.rho} and decay_rate (its older name) = {config.decay_rate} differ: give one of them",
+        ),
+        (
+            config.nesterov and config.momentum == 0,
+            "nesterov needs momentum: give momentum > 0 or leave nesterov out",
+        ),
+        (
+            config.test_as_validation and "validation_split" in given and config.validation_split > 0,
+            f"test_as_validation and validation_split = {config.validation_split} exclude each other: give one of them",
+        ),
+        (
+            config.clip_value is not None and config.clip_norm is not None,
+            "clip_value and clip_norm exclude each other: give one of them",
+        ),
+        (
+            len(set(config.lr_schedulers)) < len(config.lr_schedulers),
+            f"lr_schedulers = {','.join(config.lr_schedulers)} names one twice: give each once",
+        ),
+    ]
+    return [message for wrong, message in checks if wrong]
+
+
+def _impossible_shapes(config: RunConfig) -> list[str]:
+    """Shapes with a wrong number of entries or entries below one."""
+    problems = []
+    for name, lengths, meaning in (
+        ("input_shape", (1, 3), "channels,height,width, such as 3,32,32"),
+        ("image_size", (2,), "height,width, such as 128,128"),
+    ):
+        shape = getattr(config, name)
+        if shape is not None and (len(shape) not in lengths or min(shape) < 1):
+            problems.append(f"{name} = {','.join(map(str, shape))}: expected {meaning}, all at least 1")
+    return problems

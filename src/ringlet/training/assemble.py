@@ -1,0 +1,136 @@
+"""From a configuration to the parts of a run: data set, network, loss, metrics, optimizer, schedule.
+
+Every name and shape is checked here, before anything is written or computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringlet.config import RunConfig
+from ringlet.data import Augmentation, Dataset, load_dataset
+from ringlet.errors import SpecError, UnknownNameError
+from ringlet.models import zoo
+from ringlet.models.spec import ModelSpec
+from ringlet.models.zoo.member import DATASET_FORMS
+from ringlet.optim import Optimizer, Schedule, create, options, parse_schedulers
+from ringlet.optim.metric_names import LOSS_NAMES
+from ringlet.optim.schedules import options as schedule_options
+from ringlet.training.metrics import canonical_name, split_losses
+
+OPTIMIZER_OPTIONS = ("learning_rate", "momentum", "nesterov", "beta1", "beta2", "epsilon")
+
+
+def make_dataset(config: RunConfig) -> Dataset:
+    """The data set of a run; synthetic data take the shape of the data set or network that they stand for."""
+    name, shape, classes = config.dataset, config.input_shape, config.num_classes
+    if config.use_synthetic_data or name == "synthetic":
+        name, shape, classes = _synthetic(config)
+    size = config.image_size
+    return load_dataset(
+        name,
+        path=config.dataset_path,
+        train_path=config.dataset_train_path,
+        test_path=config.dataset_test_path,
+        input_shape=shape,
+        num_classes=classes,
+        num_samples=config.num_samples,
+        seed=config.seed,
+        validation_split=config.validation_split,
+        test_as_validation=config.test_as_validation,
+        image_size=None if size is None else (size[0], size[1]),
+    )
+
+
+def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:
+    """Name, shape and classes; masks (the built-in shapes) where the network paints them."""
+    form = DATASET_FORMS.get(config.dataset)
+    shape, classes = (
+        config.input_shape or (form[0] if form else None),
+        config.num_classes or (form[1] if form else None),
+    )
+    natural = zoo.create(config.model, input_shape=shape, num_classes=classes, **config.model_options)
+    if len(natural.output_shape) == 3:
+        return "shapes", natural.input_shape, natural.output_shape[0]
+    return "synthetic", natural.input_shape, natural.output_shape[0]
+
+
+def make_spec(config: RunConfig, dataset: Dataset) -> ModelSpec:
+    """The network of a run, fitted to the shape and classes of its data."""
+    shape = config.input_shape or dataset.input_shape
+    classes = config.num_classes or dataset.num_classes
+    return zoo.create(config.model, input_shape=shape, num_classes=classes, **config.model_options)
+
+
+def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
+    """Refuse a network whose input or output does not fit the data."""
+    if spec.input_shape != dataset.input_shape:
+        raise SpecError(
+            f"network '{spec.name}' takes {spec.input_shape}, data set '{dataset.name}' has {dataset.input_shape}: "
+            "give input_shape or image_size so that they agree"
+        )
+    masks = dataset.task == "segmentation"
+    if masks != (len(spec.output_shape) == 3):
+        kind = "masks" if masks else "one class per image"
+        raise SpecError(
+            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' has {kind}: "
+            f"choose {'a U-Net' if masks else 'a classifier'} or another data set"
+        )
+    expected = (dataset.num_classes, *dataset.input_shape[1:]) if masks else (dataset.num_classes,)
+    too_few = spec.output_shape[0] < dataset.num_classes
+    if too_few or spec.output_shape[1:] != expected[1:]:
+        raise SpecError(
+            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' needs {expected}"
+        )
+
+
+def make_figures(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[str, list[str]]:
+    """The loss and the metrics: those asked for, else those usual for the task."""
+    loss, metrics = split_losses(config.loss_func) if config.loss_func else (None, [])
+    if config.loss_func and loss is None:
+        raise UnknownNameError("loss", config.loss_func, LOSS_NAMES)
+    metrics += [canonical_name(name) for name in config.metrics or ()]
+    masks = dataset.task == "segmentation"
+    if not metrics and config.metrics is None:
+        metrics = ["dice", "iou"] if masks else ["accuracy"]
+    usual = "binary_cross_entropy" if masks and spec.output_shape[0] == 1 else "categorical_cross_entropy"
+    return loss or usual, list(dict.fromkeys(metrics))
+
+
+def make_optimizer(config: RunConfig) -> tuple[Optimizer, list[str]]:
+    """The optimizer and a remark for each given option that it does not have."""
+    known = options(config.optimizer)
+    given: dict[str, Any] = {name: getattr(config, name) for name in OPTIMIZER_OPTIONS}
+    given["rho"] = config.squared_gradient_share
+    given["weight_decay" if "decoupled" not in known else "decay"] = config.decay
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    foreign = [name for name in given if name not in known and name != "decay"]
+    remarks = [f"{name}: no effect, optimizer '{config.optimizer}' has no such option" for name in foreign]
+    return create(config.optimizer, **{name: value for name, value in given.items() if name not in foreign}), remarks
+
+
+def make_schedule(config: RunConfig, optimizer: Optimizer, num_epochs: int) -> Schedule:
+    """The learning rate over time and reasons to stop."""
+    chosen = {name: getattr(config, name) for name in schedule_options() if hasattr(config, name)}
+    epochs = num_epochs if num_epochs > 0 else 1
+    return parse_schedulers(config.lr_schedulers, chosen, learning_rate=optimizer.learning_rate, num_epochs=epochs)
+
+
+def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:
+    """Random changes of training images, if asked for."""
+    if not (config.flip_images or config.crop_images):
+        return None
+    augmentation = Augmentation(
+        flip_probability=config.flip_images_prob if config.flip_images else 0.0,
+        crop_size=config.crop_images_size if config.crop_images else 0,
+        crop_probability=config.crop_images_prob if config.crop_images else 0.0,
+    )
+    augmentation.check_shape(dataset.input_shape)
+    return augmentation
+
+
+def check_schedule(schedule: Schedule, metrics: list[str], dataset: Dataset) -> None:
+    """Refuse a schedule that watches figures which this run will not have."""
+    names = [*metrics, "loss"]
+    available = [*names, *(f"val_{name}" for name in names)] if dataset.validation is not None else names
+    schedule.check_metrics(available)

@@ -1,0 +1,174 @@
+"""What happens in a run, as plain records, and the writer of ``events.ndjson``.
+
+Every figure of a run appears in exactly one kind of event. A callback receives these objects; the log holds one JSON
+object per line: ``{"event": "epoch_finished", "time": …, …}``. Epochs and steps count from 1, as people do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The run is assembled and valid; nothing has been computed yet."""
+
+    model: str
+    dataset: str
+    num_parameters: int
+    num_train_samples: int
+    num_validation_samples: int
+    num_test_samples: int
+    num_epochs: int
+    global_batch_size: int
+    kernels: str
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The test data were evaluated; ``moment`` is "before", "after" or "only"."""
+
+    moment: str
+    figures: Figures
+    num_samples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EpochStarted:
+    """An epoch begins; ``num_epochs`` is the last epoch of this call."""
+
+    epoch: int
+    num_epochs: int
+    num_steps: int
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class StepFinished:
+    """One update was applied; ``figures`` are of this batch, ``running`` are means over the epoch so far."""
+
+    epoch: int
+    step: int
+    step_in_epoch: int
+    num_samples: int
+    learning_rate: float
+    figures: Figures
+    running: Figures
+
+
+@dataclass(frozen=True)
+class ValidationStarted:
+    """The training part of the epoch is over; validation data come next."""
+
+    epoch: int
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class EpochFinished:
+    """An epoch is complete; ``num_samples`` and ``samples_per_second`` count trained samples and training time only.
+
+    ``is_best`` says that model_checkpoint wants this model kept; ``messages`` are remarks of the schedule.
+    """
+
+    epoch: int
+    num_epochs: int
+    step: int
+    figures: Figures
+    learning_rate: float
+    num_samples: int
+    seconds: float
+    validation_seconds: float
+    samples_per_second: float
+    is_best: bool = False
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelSaved:
+    """A model file was written completely."""
+
+    path: str
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True)
+class TrainingStopped:
+    """Training ended before its last epoch; ``reason`` is for people."""
+
+    epoch: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainingFinished:
+    """All steps are done. ``seconds`` includes validation; ``num_samples`` counts trained samples only."""
+
+    num_epochs: int
+    num_steps: int
+    num_samples: int
+    seconds: float
+    samples_per_second: float
+
+
+Event = (
+    RunStarted
+    | Evaluated
+    | EpochStarted
+    | StepFinished
+    | ValidationStarted
+    | EpochFinished
+    | ModelSaved
+    | TrainingStopped
+    | TrainingFinished
+)
+
+
+class EventLog:
+    """Appends events to an NDJSON file; each line is flushed, so that a reader sees it at once."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._clock = clock
+        self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
+
+    def __call__(self, event: Event) -> None:
+        """Write one event; the running means are left out, as they follow from the steps."""
+        record = {"event": event_name(event), "time": round(self._clock(), 6)}
+        record.update((field.name, getattr(event, field.name)) for field in fields(event) if field.name != "running")
+        self._file.write(json.dumps(_finite(record), allow_nan=False, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file; further events are an error."""
+        self._file.close()
+
+
+def event_name(event: Event) -> str:
+    """The name in the log: ``EpochFinished`` -> ``epoch_finished``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: such figures become text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,114 @@
+"""A trained model from its file: predict and evaluate without its trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ringlet.data import BatchLoader, Dataset, Normalization, Source, load_dataset
+from ringlet.engines.native import NativeReplica
+from ringlet.errors import ConfigError, DataError, ModelFileError
+from ringlet.kernels import load as load_kernels
+from ringlet.models import jsontext
+from ringlet.models.files import ModelFile, load_model_file
+from ringlet.models.spec import ModelSpec
+from ringlet.optim.metric_names import LOSS_NAMES
+from ringlet.training.assemble import check_fit
+from ringlet.training.inference import most_likely, predict_images
+from ringlet.training.loop import evaluate
+from ringlet.training.metrics import names as metric_names
+from ringlet.training.run_directory import MODEL
+
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A network with its weights, labels and normalisation; made by :func:`load_model`."""
+
+    spec: ModelSpec
+    labels: tuple[str, ...]
+    normalization: Normalization
+    dataset_name: str
+    loss: str
+    metrics: tuple[str, ...]
+    replica: NativeReplica
+
+    def predict(self, images: ArrayLike) -> NDArray[Any]:
+        """Outputs for raw images ``(n, C, H, W)``: they are normalised as the training data were."""
+        return predict_images(self.replica, self.normalization, images)
+
+    def classify(self, images: ArrayLike) -> list[str]:
+        """The most likely label of each image."""
+        return most_likely(self.predict(images), self.labels)
+
+    def evaluate(self, dataset: str | Dataset | Source | None = None) -> dict[str, float]:
+        """Loss and metrics over the test data of ``dataset`` (default: the one it was trained on), or over a source."""
+        loader = BatchLoader(
+            _test_source(self, dataset if dataset is not None else self.dataset_name),
+            global_batch_size=self.replica.local_batch_size,
+            normalization=self.normalization,
+            dtype=str(self.replica.dtype),
+            shuffle=False,
+        )
+        return evaluate(self.replica, loader, self.metrics).means()
+
+
+def load_model(
+    path: Path | str, *, batch_size: int = BATCH_SIZE, kernels: str | None = None, threads: int | None = None
+) -> LoadedModel:
+    """Load a model file, or the final model of a run directory; anything wrong with it is a ModelFileError.
+
+    Images are computed ``batch_size`` at a time; the size of its training gives the trainer's very bits.
+    """
+    location = Path(path)
+    location = location / MODEL if location.is_dir() else location
+    file = load_model_file(location)
+    labels, normalization, metrics = _details(file, location)
+    loss = file.metadata.get("loss", "categorical_cross_entropy")
+    if loss not in LOSS_NAMES:
+        raise ModelFileError(f"model file {location}: loss {loss[:60]!r} is not known")
+    dtype = str(next((tensor.dtype for tensor in file.tensors.values()), np.dtype("float32")))
+    replica = NativeReplica(
+        file.spec, loss=loss, local_batch_size=batch_size, dtype=dtype, kernels=load_kernels(kernels), threads=threads
+    )
+    for name, view in {**replica.parameters.views, **replica.state.views}.items():
+        np.copyto(view, file.tensors[name])
+    return LoadedModel(file.spec, labels, normalization, file.metadata.get("dataset", ""), loss, metrics, replica)
+
+
+def _details(file: ModelFile, path: Path) -> tuple[tuple[str, ...], Normalization, tuple[str, ...]]:
+    """Labels, normalisation and metrics: JSON texts of the file, not trusted."""
+    try:
+        labels, metrics = (_texts(file.metadata.get(key, "[]"), key) for key in ("labels", "metrics"))
+        stored = file.metadata.get("normalization")
+        normalization = Normalization() if stored is None else Normalization.from_dict(jsontext.parse(stored))
+    except (ValueError, TypeError, ConfigError) as error:
+        raise ModelFileError(f"model file {path}: {error}") from None
+    if unknown := [name for name in metrics if name not in metric_names()]:
+        raise ModelFileError(f"model file {path}: metric {unknown[0][:60]!r} is not known")
+    return labels, normalization, metrics
+
+
+def _texts(text: str, key: str) -> tuple[str, ...]:
+    values = jsontext.parse(text)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"its {key} are not a list of texts")
+    return tuple(values)
+
+
+def _test_source(model: LoadedModel, dataset: str | Dataset | Source) -> Source:
+    if isinstance(dataset, str):
+        if not dataset:
+            raise DataError("the model file names no data set: say which one to evaluate on")
+        dataset = load_dataset(dataset)
+    if isinstance(dataset, Dataset):
+        check_fit(model.spec, dataset)
+        if dataset.test is None:
+            raise DataError(f"data set '{dataset.name}' has no test data: give a path for it")
+        return dataset.test
+    return dataset

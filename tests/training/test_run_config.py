@@ -1,0 +1,235 @@
+"""RunConfig: types, ranges, contradictions, TOML round trip, precedence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringlet import RunConfig
+from ringlet.config import gather
+from ringlet.errors import ConfigError
+from ringlet.optim.schedules import options as schedule_options
+
+PYDTNN_OPTIONS = [
+    "model",
+    "batch_size",
+    "global_batch_size",
+    "dtype",
+    "num_epochs",
+    "steps_per_epoch",
+    "evaluate",
+    "evaluate_only",
+    "weights_and_bias_filename",
+    "history_file",
+    "shared_storage",
+    "enable_fused_bn_relu",
+    "enable_fused_conv_relu",
+    "enable_fused_conv_bn",
+    "enable_fused_conv_bn_relu",
+    "tensor_format",
+    "dataset",
+    "use_synthetic_data",
+    "dataset_train_path",
+    "dataset_test_path",
+    "test_as_validation",
+    "flip_images",
+    "flip_images_prob",
+    "crop_images",
+    "crop_images_size",
+    "crop_images_prob",
+    "validation_split",
+    "optimizer",
+    "learning_rate",
+    "learning_rate_scaling",
+    "momentum",
+    "decay",
+    "nesterov",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "rho",
+    "decay_rate",
+    "loss_func",
+    "metrics",
+    "lr_schedulers",
+    "warm_up_epochs",
+    "early_stopping_metric",
+    "early_stopping_patience",
+    "reduce_lr_on_plateau_metric",
+    "reduce_lr_on_plateau_factor",
+    "reduce_lr_on_plateau_patience",
+    "reduce_lr_on_plateau_min_lr",
+    "reduce_lr_every_nepochs_factor",
+    "reduce_lr_every_nepochs_nepochs",
+    "reduce_lr_every_nepochs_min_lr",
+    "stop_at_loss_metric",
+    "stop_at_loss_threshold",
+    "model_checkpoint_metric",
+    "model_checkpoint_save_freq",
+    "parallel",
+    "blocking_mpi",
+    "non_blocking_mpi",
+    "tracing",
+    "tracer_output",
+    "profile",
+    "enable_gpu",
+]
+
+
+@pytest.mark.parametrize("name", PYDTNN_OPTIONS)
+def test_every_option_of_pydtnn_is_known(name):
+    assert name in RunConfig.model_fields
+
+
+def test_every_option_of_the_schedules_is_an_option_of_a_run():
+    assert set(schedule_options()) <= set(RunConfig.names())
+
+
+def test_schedule_defaults_agree_with_the_schedules():
+    own = {name: getattr(RunConfig(), name) for name in schedule_options()}
+    assert {name: value or None for name, value in own.items()} == {
+        name: value or None for name, value in schedule_options().items()
+    }
+
+
+def test_every_option_has_a_description():
+    assert all(field.description for field in RunConfig.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_size": 0}, "batch_size: 0 is out of range, expected at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate: -1.0 is out of range, expected greater than 0"),
+        ({"learning_rate": float("nan")}, "learning_rate: nan is not a finite number"),
+        ({"learning_rate": float("inf")}, "learning_rate: inf is not a finite number"),
+        ({"validation_split": 1.0}, "validation_split: 1.0 is out of range, expected less than 1"),
+        (
+            {"dtype": "float23"},
+            "dtype: 'float23' is not known, expected 'float32' or 'float64'. Did you mean 'float32'?",
+        ),
+        ({"seed": "7"}, "seed: expected a whole number, received '7'"),
+        ({"seed": True}, "seed: expected a whole number, received true"),
+        ({"evaluate": "yes"}, "evaluate: expected true or false, received 'yes'"),
+        ({"learnin_rate": 0.1}, "unknown option 'learnin_rate'. Did you mean 'learning_rate'?"),
+        ({"input_shape": (1, 2)}, "input_shape = 1,2: expected channels,height,width"),
+        ({"blocking_mpi": True, "non_blocking_mpi": True}, "exclude each other"),
+        ({"batch_size": 32, "global_batch_size": 64}, "batch_size = 32 and global_batch_size = 64 differ"),
+        ({"rho": 0.9, "decay_rate": 0.8}, "decay_rate (its older name)"),
+        ({"nesterov": True, "momentum": 0.0}, "nesterov needs momentum"),
+        ({"test_as_validation": True, "validation_split": 0.2}, "exclude each other"),
+        ({"clip_value": 1.0, "clip_norm": 1.0}, "exclude each other"),
+    ],
+)
+def test_a_wrong_value_is_one_clear_line(values, message):
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**values)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "pydantic" not in str(caught.value).lower()
+
+
+def test_every_problem_gets_its_own_line():
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(batch_size=0, seed=-1, colour="red")
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def configurations() -> st.SearchStrategy[dict[str, object]]:
+    text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "model": text,
+            "dataset_path": text,
+            "seed": st.integers(0, 2**63 - 1),
+            "learning_rate": st.floats(1e-300, 1e300),
+            "global_batch_size": st.integers(1, 1000),
+            "validation_split": st.floats(0, 0.99),
+            "evaluate": st.booleans(),
+            "metrics": st.lists(text, max_size=3).map(tuple),
+            "lr_schedulers": st.sampled_from([(), ("warm_up",), ("warm_up", "cosine")]),
+            "input_shape": st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)),
+            "model_options": st.dictionaries(text, st.integers(-5, 5) | st.booleans() | text, max_size=3),
+        },
+    )
+
+
+@given(configurations())
+def test_toml_out_and_in_gives_an_equal_configuration(tmp_path_factory, values):
+    config = RunConfig(**values)
+    path = tmp_path_factory.mktemp("toml") / "config.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert gather(path).build().to_dict() == config.to_dict()
+
+
+def test_test_as_validation_survives_the_round_trip(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(RunConfig(test_as_validation=True).to_toml())
+    assert gather(path).build().validation_split == 0
+
+
+def test_options_win_over_environment_over_file_over_default(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("seed = 1\nbatch-size = 8\nnum_epochs = 3\n")
+    config = gather(path, {"RINGLET_SEED": "2", "RINGLET_BATCH_SIZE": "16"}, {"seed": "3"}).build()
+    assert (config.seed, config.batch_size, config.num_epochs, config.dtype) == (3, 16, 3, "float32")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("learning_rate = 1e999", "learning_rate: inf is not a finite number"),
+        ("seed = '1'", "seed: expected a whole number"),
+        ("[optimiser]\nname = 1", "unknown option 'optimiser'"),
+        ("seed = ", "is not valid TOML"),
+        ("a = " + "[" * 20_000, "is not valid TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name(tmp_path, text, message):
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"run\.toml") as caught:
+        gather(path).build()
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_refused():
+    with pytest.raises(ConfigError, match=r"'nothing.toml' does not exist"):
+        gather(Path("nothing.toml"))
+
+
+def test_a_bad_variable_is_named():
+    with pytest.raises(ConfigError, match="RINGLET_SEED: expected a whole number, received 'x'"):
+        gather(None, {"RINGLET_SEED": "x"})
+
+
+def test_a_mistyped_variable_is_remarked():
+    settings = gather(None, {"RINGLET_BATCHSIZE": "3", "RINGLET_TEST_DATA": "/data"})
+    assert settings.remarks == ["environment variable RINGLET_BATCHSIZE is no option; RINGLET_BATCH_SIZE is"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("learning_rate", "1e-3", 1e-3),
+        ("metrics", "accuracy, mse", ("accuracy", "mse")),
+        ("input_shape", "3,32,32", (3, 32, 32)),
+        (
+            "model_options",
+            "levels=5,rate=.5,form=cifar,bias=true",
+            {"levels": 5, "rate": 0.5, "form": "cifar", "bias": True},
+        ),
+        ("evaluate", "Yes", True),
+        ("step_milestones", "3,4.5", (3.0, 4.5)),
+    ],
+)
+def test_text_becomes_the_type_of_its_option(name, text, value):
+    assert getattr(gather(options={name: text}).build(), name) == value
+
+
+def test_options_without_effect_are_said():
+    assert RunConfig(enable_gpu=True).notes() == ["enable_gpu: no effect: the native engine computes on the processor"]
