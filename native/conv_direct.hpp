@@ -9,105 +9,102 @@
 
 namespace ringlet::RINGLET_ISA {
 
-// The taps of one tile: rows [r0, r1) x columns [s0, s1), all input channels.
-struct TapRange {
-    long r0, r1, s0, s1;
+// The taps of one run of outputs as flat lists: where each reads the input and its weight, in elements.
+struct TapList {
+    long count;
+    const long *input, *weight;
 };
 
-template <typename T, int Width, int Rows, int Vectors, bool Contiguous>
-__attribute__((noinline)) void direct_tile(
-    const ConvProblem& p, const TapRange& taps, const T* x, const long (&in_offset)[Vectors], const T* weight, T* y,
-    const long (&out_offset)[Vectors], const Epilogue<T>& epilogue, long first_channel) {
-    using V = Vec<T, Width>;
-    V acc[Rows][Vectors] = {};
+// Rows [r0, r1) x columns [s0, s1) of the kernel for all input channels.
+inline TapList list_taps(const ConvProblem& p, long r0, long r1, long s0, long s1, long* memory) {
     const long x_row = p.rows.tap_step * p.in_row, x_column = p.columns.tap_step * p.lanes;
     const long w_row = p.rows.weight_step * p.weight_row, w_column = p.columns.weight_step;
-    const long w_out = p.weight_out;
-    const long num_columns = taps.s1 - taps.s0;
-    const T* x_first = x + taps.r0 * x_row + taps.s0 * x_column;
-    const T* w_first = weight + taps.r0 * w_row + taps.s0 * w_column;
-    for (long c = 0; c < p.in_channels; ++c) {
-        for (long r = 0; r < taps.r1 - taps.r0; ++r) {
-            const T* source = x_first + c * p.in_plane + r * x_row;
-            const T* w = w_first + c * p.weight_in + r * w_row;
-            for (long s = 0; s < num_columns; ++s) {
-                V right[Vectors];
-                for (int j = 0; j < Vectors; ++j) right[j] = load<V>(source + (Contiguous ? j * Width : in_offset[j]));
-                for (int i = 0; i < Rows; ++i) {
-                    const V left = splat<V>(w[i * w_out]);
-                    for (int j = 0; j < Vectors; ++j) acc[i][j] += left * right[j];
-                }
-                source += x_column;
-                w += w_column;
+    const long count = p.in_channels * (r1 - r0) * (s1 - s0);
+    long *input = memory, *weight = memory + count;
+    for (long c = 0; c < p.in_channels; ++c)
+        for (long r = r0; r < r1; ++r)
+            for (long s = s0; s < s1; ++s) {
+                *input++ = c * p.in_plane + r * x_row + s * x_column;
+                *weight++ = c * p.weight_in + r * w_row + s * w_column;
             }
-        }
+    return TapList{count, memory, memory + count};
+}
+
+template <typename T, int Width, int Rows, int Vectors, bool Contiguous>
+__attribute__((noinline)) void direct_tile(const TapList& taps, const T* x, const long (&in_offset)[Vectors], const T* weight,
+                                           long weight_stride, T* y, const long (&out_offset)[Vectors], long out_plane,
+                                           const Epilogue<T>& epilogue, long first_channel) {
+    using V = Vec<T, Width>;
+    V acc[Rows][Vectors], right[Vectors];
+    unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { acc[i][j] = V{}; }); });
+    const long *input = taps.input, *weights = taps.weight, *end = input + taps.count;
+    for (; input < end; ++input, ++weights) {
+        const T* source = x + *input;
+        const T* w = weight + *weights;
+        unroll<Vectors>([&](auto j) { right[j] = load<V>(source + (Contiguous ? j * Width : in_offset[j])); });
+        unroll<Rows>([&](auto i) {
+            const V left = splat<V>(w[i * weight_stride]);
+            unroll<Vectors>([&](auto j) { acc[i][j] += left * right[j]; });
+        });
     }
-    for (int i = 0; i < Rows; ++i) {
-        const V bias = epilogue.bias ? splat<V>(epilogue.bias[first_channel + i]) : V{};
-        for (int j = 0; j < Vectors; ++j) {
-            T* target = y + i * p.out_plane + (Contiguous ? j * Width : out_offset[j]);
-            V value = acc[i][j] + bias;
-            if (epilogue.accumulate) value += load<V>(target);
-            if (epilogue.relu) value = maximum(value, V{});
-            store(target, value);
-        }
-    }
+    epilogue.template write_tile<V, Rows, Vectors>(
+        first_channel, [&](auto i, auto j) { return acc[i][j]; },
+        [&](auto i, auto j) { return y + i * out_plane + (Contiguous ? j * Width : out_offset[j]); });
 }
 
 // All output channels for one tile of vectors. Input stays in the first-level cache while the channels pass.
 template <typename T, int Width, int Vectors, bool Contiguous>
-inline void direct_channels(const ConvProblem& p, const TapRange& taps, const T* x, const long (&in_offset)[Vectors],
+inline void direct_channels(const ConvProblem& p, const TapList& taps, const T* x, const long (&in_offset)[Vectors],
                             const T* weight, T* y, const long (&out_offset)[Vectors], const Epilogue<T>& epilogue) {
     in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
-        direct_tile<T, Width, decltype(rows)::value, Vectors, Contiguous>(
-            p, taps, x, in_offset, weight + channel * p.weight_out, y + channel * p.out_plane, out_offset, epilogue, channel);
+        direct_tile<T, Width, decltype(rows)::value, Vectors, Contiguous>(taps, x, in_offset, weight + channel * p.weight_out,
+                                                                          p.weight_out, y + channel * p.out_plane, out_offset,
+                                                                          p.out_plane, epilogue, channel);
     });
 }
 
-// Outputs [first, last) of one row, all with the same taps.
+// Outputs [first, last) of one row, all with the same taps; x and y point to the row.
 template <typename T, int Width>
-inline void direct_segment(const ConvProblem& p, const TapRange& taps, long row_input, long first, long last, const T* x,
-                           const T* weight, T* y, const Epilogue<T>& epilogue) {
+inline void direct_segment(const ConvProblem& p, const TapList& taps, long first, long last, const T* x, const T* weight, T* y,
+                           const Epilogue<T>& epilogue) {
     const Axis& columns = p.columns;
     const long per_pixel = p.lanes / Width;
+    const T* source = x + (columns.in_base + first * columns.in_step) * p.lanes;
+    T* target = y + (columns.out_base + first * columns.out_step) * p.lanes;
     const bool contiguous = columns.in_step == 1 && columns.out_step == 1;
-    const T* x_row = x + row_input * p.in_row;
     in_vector_tiles((last - first) * per_pixel, [&](auto tile, long start) {
         constexpr int Vectors = decltype(tile)::value;
         long in_offset[Vectors], out_offset[Vectors];
-        for (int j = 0; j < Vectors; ++j) {
-            const long pixel = first + (start + j) / per_pixel, lane = (start + j) % per_pixel * Width;
-            in_offset[j] = (columns.in_base + pixel * columns.in_step) * p.lanes + lane;
-            out_offset[j] = (columns.out_base + pixel * columns.out_step) * p.lanes + lane;
-        }
-        const T* source = x_row + in_offset[0];
-        T* target = y + out_offset[0];
-        const long in_first = in_offset[0], out_first = out_offset[0];
-        for (int j = 0; j < Vectors; ++j) in_offset[j] -= in_first, out_offset[j] -= out_first;
         if (contiguous)
-            direct_channels<T, Width, Vectors, true>(p, taps, source, in_offset, weight, target, out_offset, epilogue);
-        else
-            direct_channels<T, Width, Vectors, false>(p, taps, source, in_offset, weight, target, out_offset, epilogue);
+            return direct_channels<T, Width, Vectors, true>(p, taps, source + start * Width, in_offset, weight,
+                                                            target + start * Width, out_offset, epilogue);
+        for (int j = 0; j < Vectors; ++j) {
+            const long pixel = (start + j) / per_pixel, lane = (start + j) % per_pixel * Width;
+            in_offset[j] = pixel * columns.in_step * p.lanes + lane;
+            out_offset[j] = pixel * columns.out_step * p.lanes + lane;
+        }
+        direct_channels<T, Width, Vectors, false>(p, taps, source, in_offset, weight, target, out_offset, epilogue);
     });
 }
 
 template <typename T, int Width>
 void direct_row(const ConvProblem& p, long row, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
-    TapRange taps;
-    p.rows.valid_taps(row, taps.r0, taps.r1);
-    const long row_input = p.rows.in_base + row * p.rows.in_step;
+    long r0, r1, s0, s1;
+    p.rows.valid_taps(row, r0, r1);
+    const T* x_row = x + (p.rows.in_base + row * p.rows.in_step) * p.in_row;
     T* y_row = y + (p.rows.out_base + row * p.rows.out_step) * p.out_row;
     const T* w = weight + p.rows.weight_base * p.weight_row + p.columns.weight_base;
+    long* memory = scratch_array<long>(kScratchOwn0, 2 * p.in_channels * p.rows.taps * p.columns.taps);
     long first = 0;
     while (first < p.columns.outputs) {
-        p.columns.valid_taps(first, taps.s0, taps.s1);
+        p.columns.valid_taps(first, s0, s1);
         long last = first + 1;
         for (; last < p.columns.outputs; ++last) {
-            long s0, s1;
-            p.columns.valid_taps(last, s0, s1);
-            if (s0 != taps.s0 || s1 != taps.s1) break;
+            long next0, next1;
+            p.columns.valid_taps(last, next0, next1);
+            if (next0 != s0 || next1 != s1) break;
         }
-        direct_segment<T, Width>(p, taps, row_input, first, last, x, w, y_row, epilogue);
+        direct_segment<T, Width>(p, list_taps(p, r0, r1, s0, s1, memory), first, last, x_row, w, y_row, epilogue);
         first = last;
     }
 }

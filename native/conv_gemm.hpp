@@ -56,7 +56,7 @@ inline void gemm_columns(const ConvProblem& p, long row, long start, const T* x,
             multiply_tile<T, Width, Rows, Vectors>(last - first, a + channel * row_stride + first * depth_stride, row_stride,
                                                    depth_stride, panel, Vectors * Width, tile);
             const Epilogue<T> part{first == 0 ? epilogue.bias : nullptr, epilogue.accumulate || first > 0,
-                                   epilogue.relu && last == depth};
+                                   epilogue.relu && last == depth, last == depth ? epilogue.mask_shift : 0};
             finish_tile<T, Width, Rows, Vectors>(tile, y + channel * p.out_plane, p.out_plane, at.out_offset, part, channel);
         });
         first = last;

@@ -24,24 +24,21 @@ template <typename T, int Width, int Filters, int Streams>
 __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long dy_plane, const T* const (&x)[kStreams],
                                                        Vec<T, Width>* sums) {
     using V = Vec<T, Width>;
-    V acc[Filters][Streams];
-    for (int i = 0; i < Filters; ++i)
-        for (int j = 0; j < Streams; ++j) acc[i][j] = sums[i * kStreams + j];
+    V acc[Filters][Streams], right[Streams];
+    unroll<Filters>([&](auto i) { unroll<Streams>([&](auto j) { acc[i][j] = sums[i * kStreams + j]; }); });
     for (long row = 0; row < walk.rows; ++row)
         for (long pixel = 0; pixel < walk.pixels; ++pixel) {
             const T* left = dy + row * walk.dy_row + pixel * walk.dy_pixel;
             const long shift = row * walk.x_row + pixel * walk.x_pixel;
             for (long at = 0; at < walk.run; at += Width) {
-                V right[Streams];
-                for (int j = 0; j < Streams; ++j) right[j] = load<V>(x[j] + shift + at);
-                for (int i = 0; i < Filters; ++i) {
+                unroll<Streams>([&](auto j) { right[j] = load<V>(x[j] + shift + at); });
+                unroll<Filters>([&](auto i) {
                     const V value = load<V>(left + i * dy_plane + at);
-                    for (int j = 0; j < Streams; ++j) acc[i][j] += value * right[j];
-                }
+                    unroll<Streams>([&](auto j) { acc[i][j] += value * right[j]; });
+                });
             }
         }
-    for (int i = 0; i < Filters; ++i)
-        for (int j = 0; j < Streams; ++j) sums[i * kStreams + j] = acc[i][j];
+    unroll<Filters>([&](auto i) { unroll<Streams>([&](auto j) { sums[i * kStreams + j] = acc[i][j]; }); });
 }
 
 struct StreamTile {
@@ -72,9 +69,8 @@ class WeightGradient {
     void run() {
         const long items = s_.groups * num_filters_ * s_.kernel_height * num_streams_;
         const long sums = kFilters * kStreams;
-        long block = rows_per_block();
-        if (items * sums * long(sizeof(V)) > kParkedBytes) block = s_.out_height;
-        const bool parked = block < s_.out_height;
+        const bool parked = items * sums * long(sizeof(V)) <= kParkedBytes;
+        const long row_block = parked ? rows_per_block() : s_.out_height, column_block = parked ? columns_per_block() : s_.out_width;
 #pragma omp parallel num_threads(num_threads())
         {
 #ifdef _OPENMP
@@ -86,13 +82,15 @@ class WeightGradient {
             if (parked) {
                 V* store_of = scratch_array<V>(kScratchOwn0, (last - first) * sums);
                 for (long i = 0; i < (last - first) * sums; ++i) store_of[i] = V{};
-                for (long row = 0; row < s_.out_height; row += block)
-                    for (long item = first; item < last; ++item) walk_item(item, row, row + block, store_of + (item - first) * sums);
+                for (long row = 0; row < s_.out_height; row += row_block)
+                    for (long column = 0; column < s_.out_width; column += column_block)
+                        for (long item = first; item < last; ++item)
+                            walk_item(item, row, row + row_block, column, column + column_block, store_of + (item - first) * sums);
                 for (long item = first; item < last; ++item) write_item(item, store_of + (item - first) * sums);
             } else {
                 for (long item = first; item < last; ++item) {
                     V own[kFilters * kStreams] = {};
-                    walk_item(item, 0, s_.out_height, own);
+                    walk_item(item, 0, s_.out_height, 0, s_.out_width, own);
                     write_item(item, own);
                 }
             }
@@ -100,11 +98,15 @@ class WeightGradient {
     }
 
   private:
-    static constexpr long kParkedBytes = 4l << 20;
+    static constexpr long kParkedBytes = 4l << 20, kBlockBytes = 12l << 10;
 
+    // The filters' part of a block of dy stays in the first-level cache while all taps and channels pass.
+    long columns_per_block() const {
+        const long columns = kBlockBytes / (kFilters * s_.lanes * long(sizeof(T)));
+        return columns < 1 ? 1 : (columns < s_.out_width ? columns : s_.out_width);
+    }
     long rows_per_block() const {
-        const long row_bytes = s_.out_width * s_.lanes * long(sizeof(T)) * (kFilters + kStreams);
-        const long rows = (32l << 10) / row_bytes;
+        const long rows = kBlockBytes / (kFilters * s_.out_width * s_.lanes * long(sizeof(T)));
         return rows < 1 ? 1 : rows;
     }
 
@@ -112,7 +114,9 @@ class WeightGradient {
         const long channels = s_.group_channels();
         streams_ = new StreamTile[channels * s_.kernel_width];
         filters_ = new FilterTile[s_.group_filters()];
-        const bool by_channel = channels >= kStreams;
+        // Taps of one row share their input in the first-level cache; with padding, border pixels would be walks of their own.
+        const bool by_tap = s_.kernel_width % kStreams == 0 && s_.padding_w == 0;
+        const bool by_channel = channels >= kStreams && !by_tap;
         const long outer = by_channel ? s_.kernel_width : channels, inner = by_channel ? channels : s_.kernel_width;
         for (long o = 0; o < outer; ++o)
             in_vector_tiles(inner, [&](auto tile, long start) {
@@ -153,7 +157,7 @@ class WeightGradient {
         if (first > last) first = last;
     }
 
-    void walk_item(long index, long row_first, long row_last, V* sums) const {
+    void walk_item(long index, long row_first, long row_last, long column_first, long column_last, V* sums) const {
         const Item item = item_at(index);
         const long shift_h = item.kernel_row * s_.dilation_h - s_.padding_h;
         long first, last;
@@ -162,9 +166,12 @@ class WeightGradient {
         if (row_last < last) last = row_last;
         if (first >= last) return;
         const StreamTile& streams = *item.streams;
-        long common_first = 0, common_last = s_.out_width, lower[kStreams], upper[kStreams];
+        long common_first = 0, common_last = s_.out_width, lower[kStreams] = {}, upper[kStreams] = {};
         for (int j = 0; j < streams.count; ++j) {
             valid_outputs(s_.width, s_.out_width, s_.stride_w, column_shift(streams.tap[j]), lower[j], upper[j]);
+            if (lower[j] < column_first) lower[j] = column_first;
+            if (upper[j] > column_last) upper[j] = column_last;
+            if (upper[j] < lower[j]) upper[j] = lower[j];
             if (lower[j] > common_first) common_first = lower[j];
             if (upper[j] < common_last) common_last = upper[j];
         }

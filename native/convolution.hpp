@@ -4,6 +4,7 @@
 #include "conv_direct.hpp"
 #include "conv_gemm.hpp"
 #include "conv_weight.hpp"
+#include "elementwise.hpp"
 #include "kernels.hpp"
 #include "winograd.hpp"
 
@@ -13,28 +14,22 @@ inline long tiles_along(long outputs, long tile) { return (outputs + tile - 1) /
 
 template <typename T, int M>
 void winograd_forward(const ConvShape& s, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
-    constexpr int Points = Transform<M>::kTile * Transform<M>::kTile;
-    T* u = scratch_array<T>(kScratchShared0, Points * s.filters * s.channels);
-    transform_filters<T, M>(s.filters, s.channels, weight, false, u);
     const long tiles_h = tiles_along(s.out_height, M), tiles_w = tiles_along(s.out_width, M);
     with_width<T>(s.lanes, [&](auto width) {
         WinogradConvolution<T, decltype(width)::value, M> convolution{
             s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles_w, s.lanes},
-            TileGrid{s.out_height, s.out_width, 0, 0, tiles_w, s.lanes}, x, u, s.filters * s.channels, s.channels, 1, y, epilogue};
+            TileGrid{s.out_height, s.out_width, 0, 0, tiles_w, s.lanes}, x, weight, false, y, epilogue};
         convolution.run(tiles_h * tiles_w);
     });
 }
 
 template <typename T, int M>
 void winograd_backward_data(const ConvShape& s, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue) {
-    constexpr int Points = Transform<M>::kTile * Transform<M>::kTile;
-    T* u = scratch_array<T>(kScratchShared0, Points * s.filters * s.channels);
-    transform_filters<T, M>(s.filters, s.channels, weight, true, u);
     const long tiles_h = tiles_along(s.height, M), tiles_w = tiles_along(s.width, M);
     with_width<T>(s.lanes, [&](auto width) {
         WinogradConvolution<T, decltype(width)::value, M> convolution{
             s.filters, s.channels, TileGrid{s.out_height, s.out_width, s.padding_h - 2, s.padding_w - 2, tiles_w, s.lanes},
-            TileGrid{s.height, s.width, 0, 0, tiles_w, s.lanes}, dy, u, s.filters * s.channels, 1, s.channels, dx, epilogue};
+            TileGrid{s.height, s.width, 0, 0, tiles_w, s.lanes}, dy, weight, true, dx, epilogue};
         convolution.run(tiles_h * tiles_w);
     });
 }
@@ -91,12 +86,11 @@ void clear_phase(const ConvShape& s, const ConvProblem& p, T* dx) {
 }
 
 template <typename T>
-void backward_data_phase(const ConvShape& s, const ConvProblem& p, const T* dy, const T* weight, T* dx, bool accumulate,
+void backward_data_phase(const ConvShape& s, const ConvProblem& p, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue,
                          ConvAlgorithm algorithm) {
-    const Epilogue<T> epilogue{nullptr, accumulate, false};
     const long taps = p.rows.taps * p.columns.taps;
     if (taps == 0) {
-        if (!accumulate) clear_phase(s, p, dx);
+        if (!epilogue.accumulate) clear_phase(s, p, dx);
         return;
     }
     GroupStrides groups{s.groups, p.in_channels * p.in_plane, p.in_channels * p.weight_in, p.out_channels * p.out_plane, 0};
@@ -108,13 +102,19 @@ void backward_data_phase(const ConvShape& s, const ConvProblem& p, const T* dy, 
 }
 
 template <typename T>
-void conv2d_backward_data(const ConvShape& s, const T* dy, const T* weight, T* dx, bool accumulate, ConvAlgorithm algorithm) {
-    const Epilogue<T> epilogue{nullptr, accumulate, false};
+void conv2d_backward_data(const ConvShape& s, const T* dy, const T* weight, T* dx, const T* mask, bool accumulate,
+                          ConvAlgorithm algorithm) {
+    const long size = s.channels * s.height * s.width * s.lanes;
+    if (mask && accumulate) {
+        conv2d_backward_data<T>(s, dy, weight, dx, nullptr, true, algorithm);
+        return activation_backward<T>(kRelu, mask, dx, dx, size, 0, false);
+    }
+    const Epilogue<T> epilogue{nullptr, accumulate, false, mask ? mask - dx : 0};
     if (algorithm == kWinograd2) return winograd_backward_data<T, 2>(s, dy, weight, dx, epilogue);
     if (algorithm == kWinograd4) return winograd_backward_data<T, 4>(s, dy, weight, dx, epilogue);
     for (long row_phase = 0; row_phase < s.stride_h; ++row_phase)
         for (long column_phase = 0; column_phase < s.stride_w; ++column_phase)
-            backward_data_phase(s, backward_problem(s, row_phase, column_phase), dy, weight, dx, accumulate, algorithm);
+            backward_data_phase(s, backward_problem(s, row_phase, column_phase), dy, weight, dx, epilogue, algorithm);
 }
 
 template <typename T>

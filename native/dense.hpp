@@ -1,30 +1,62 @@
-// Dense layers on (features, lanes): matrix products without packing.
+// Dense layers on (features, lanes): matrix products.
 #pragma once
 
 #include "gemm.hpp"
+#include "transpose.hpp"
 
 namespace ringlet::RINGLET_ISA {
+
+// Rows of A that share a cache line when A is read along its columns.
+constexpr long kRowBlock = 16;
+
+// x(depth x lanes) as panels of a few vectors, each [depth][vectors]: the products read them front to back.
+template <typename T, int Width>
+void pack_panels(long depth, long lanes, const T* x, T* panels) {
+    in_vector_tiles(lanes / Width, [&](auto tile, long vector) {
+        constexpr int Vectors = decltype(tile)::value;
+        T* panel = panels + vector * Width * depth;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (depth * lanes > 65536)
+        for (long d = 0; d < depth; ++d)
+            unroll<Vectors>([&](auto j) {
+                store(panel + (d * Vectors + j) * Width, load<Vec<T, Width>>(x + d * lanes + (vector + j) * Width));
+            });
+    });
+}
 
 // y(rows x lanes) = A(rows x depth) * x(depth x lanes), A given by its strides.
 template <typename T, int Width>
 void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stride, long depth_stride, const T* x, T* y,
                     const Epilogue<T>& epilogue) {
-    const long blocks = (rows + kTileRows - 1) / kTileRows;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (rows * depth * lanes > 65536)
-    for (long block = 0; block < blocks; ++block) {
-        const long first = block * kTileRows;
-        const long count = rows - first < kTileRows ? rows - first : kTileRows;
-        in_halving_tiles<kTileRows>(count, [&](auto tile_rows, long offset) {
-            const long row = first + offset;
-            in_vector_tiles(lanes / Width, [&](auto tile_vectors, long vector) {
-                constexpr int Rows = decltype(tile_rows)::value, Vectors = decltype(tile_vectors)::value;
-                T tile[Rows * Vectors * Width];
-                long offset[Vectors];
-                for (int j = 0; j < Vectors; ++j) offset[j] = j * Width;
-                multiply_tile<T, Width, Rows, Vectors>(depth, a + row * row_stride, row_stride, depth_stride, x + vector * Width, lanes, tile);
-                finish_tile<T, Width, Rows, Vectors>(tile, y + row * lanes + vector * Width, lanes, offset, epilogue, row);
+    T* panels = scratch_array<T>(kScratchShared0, depth * lanes);
+    pack_panels<T, Width>(depth, lanes, x, panels);
+    const bool gather = depth_stride != 1;
+    const long blocks = (rows + kRowBlock - 1) / kRowBlock;
+#pragma omp parallel num_threads(num_threads()) if (rows * depth * lanes > 65536)
+    {
+        T* gathered = gather ? scratch_array<T>(kScratchOwn0, depth * kRowBlock) : nullptr;
+#pragma omp for schedule(static)
+        for (long block = 0; block < blocks; ++block) {
+            const long first = block * kRowBlock, count = rows - first < kRowBlock ? rows - first : kRowBlock;
+            const T* block_a = a + first * row_stride;
+            long block_row_stride = row_stride, block_depth_stride = depth_stride;
+            if (gather) {
+                for (long d = 0; d < depth; ++d)
+                    for (long i = 0; i < count; ++i) gathered[d * kRowBlock + i] = block_a[d * depth_stride + i * row_stride];
+                block_a = gathered, block_row_stride = 1, block_depth_stride = kRowBlock;
+            }
+            in_halving_tiles<kTileRows>(count, [&](auto tile_rows, long row) {
+                in_vector_tiles(lanes / Width, [&](auto tile_vectors, long vector) {
+                    constexpr int Rows = decltype(tile_rows)::value, Vectors = decltype(tile_vectors)::value;
+                    T tile[Rows * Vectors * Width];
+                    long offset[Vectors];
+                    for (int j = 0; j < Vectors; ++j) offset[j] = j * Width;
+                    multiply_tile<T, Width, Rows, Vectors>(depth, block_a + row * block_row_stride, block_row_stride,
+                                                           block_depth_stride, panels + vector * Width * depth, Vectors * Width, tile);
+                    finish_tile<T, Width, Rows, Vectors>(tile, y + (first + row) * lanes + vector * Width, lanes, offset, epilogue,
+                                                         first + row);
+                });
             });
-        });
+        }
     }
 }
 
@@ -42,19 +74,39 @@ void dense_backward_data(long outputs, long inputs, long lanes, const T* dy, con
     });
 }
 
+// Stores the first `columns` of each row of a tile.
+template <typename T, int Width, int Rows, int Vectors>
+inline void store_columns(const T* tile, T* target, long row_stride, long columns) {
+    for (int i = 0; i < Rows; ++i)
+        if (columns == Vectors * Width)
+            unroll<Vectors>([&](auto j) {
+                store(target + i * row_stride + j * Width, load<Vec<T, Width>>(tile + (i * Vectors + j) * Width));
+            });
+        else
+            for (long j = 0; j < columns; ++j) target[i * row_stride + j] = tile[i * Vectors * Width + j];
+}
+
+// dweight = dy * x^T: a panel of inputs is transposed once and serves all outputs.
 template <typename T>
 void dense_backward_weight(long outputs, long inputs, long lanes, const T* x, const T* dy, T* dweight) {
-    constexpr long kBlock = 48;  // inputs per block: their rows stay in the first-level cache
-    with_width<T>(lanes, [&](auto width) {
-        const long blocks = (inputs + kBlock - 1) / kBlock;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (outputs * inputs * lanes > 65536)
-        for (long block = 0; block < blocks; ++block) {
-            const long first = block * kBlock;
-            const long count = inputs - first < kBlock ? inputs - first : kBlock;
-            dot_block<T, decltype(width)::value>(outputs, count, lanes, dy, lanes, x + first * lanes, lanes, dweight + first,
-                                                 inputs, false);
+    constexpr int Width = kNativeWidth<T>, Vectors = kTileVectors, Columns = Width * Vectors;
+    const long panels = (inputs + Columns - 1) / Columns;
+#pragma omp parallel num_threads(num_threads()) if (outputs * inputs * lanes > 65536)
+    {
+        T* panel = scratch_array<T>(kScratchOwn0, lanes * Columns);
+        memset(panel, 0, sizeof(T) * lanes * Columns);
+#pragma omp for schedule(static)
+        for (long p = 0; p < panels; ++p) {
+            const long first = p * Columns, columns = inputs - first < Columns ? inputs - first : Columns;
+            transpose(columns, lanes, x + first * lanes, lanes, panel, Columns);
+            in_halving_tiles<kTileRows>(outputs, [&](auto rows, long row) {
+                constexpr int Rows = decltype(rows)::value;
+                T tile[Rows * Columns];
+                multiply_tile<T, Width, Rows, Vectors>(lanes, dy + row * lanes, lanes, 1, panel, Columns, tile);
+                store_columns<T, Width, Rows, Vectors>(tile, dweight + row * inputs + first, inputs, columns);
+            });
         }
-    });
+    }
 }
 
 }  // namespace ringlet::RINGLET_ISA

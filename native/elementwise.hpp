@@ -5,6 +5,7 @@
 
 #include "kernels.hpp"
 #include "mathematics.hpp"
+#include "transpose.hpp"
 #include "vector.hpp"
 
 namespace ringlet::RINGLET_ISA {
@@ -14,7 +15,7 @@ constexpr long kParallelElements = 1l << 15;
 
 // Calls body(first, last) on pieces of [0, count), in parallel when it pays off.
 template <typename Body>
-inline void over_elements(long count, Body body) {
+inline __attribute__((always_inline)) void over_elements(long count, Body body) {
     if (count < kParallelElements || num_threads() == 1) return body(0l, count);
     constexpr long kPiece = 1l << 13;
     const long pieces = (count + kPiece - 1) / kPiece;
@@ -25,9 +26,9 @@ inline void over_elements(long count, Body body) {
 
 // Calls body(first, last) on vectors, then on single elements as vectors of one.
 template <typename T, typename Body>
-inline void over_vectors(long count, Body body) {
+inline __attribute__((always_inline)) void over_vectors(long count, Body body) {
     constexpr int Width = kNativeWidth<T>;
-    over_elements(count, [&](long first, long last) {
+    over_elements(count, [=](long first, long last) {
         long at = first;
         for (; at + Width <= last; at += Width) body(std_integer<Width>{}, at);
         for (; at < last; ++at) body(std_integer<1>{}, at);
@@ -37,14 +38,13 @@ inline void over_vectors(long count, Body body) {
 // Transposes samples (n, features) to lanes (features, lanes) in blocks that stay in cache; padding lanes become zero.
 template <typename T, typename From>
 void pack_any(const From* samples, long n, long features, long lanes, T* out) {
-    constexpr long kBlock = 16;
+    constexpr long kBlock = 64;
     const long blocks = (features + kBlock - 1) / kBlock;
 #pragma omp parallel for schedule(static) num_threads(num_threads()) if (features * lanes > kParallelElements)
     for (long block = 0; block < blocks; ++block) {
-        const long first = block * kBlock, last = first + kBlock < features ? first + kBlock : features;
-        for (long sample = 0; sample < n; ++sample)
-            for (long feature = first; feature < last; ++feature) out[feature * lanes + sample] = T(samples[sample * features + feature]);
-        for (long feature = first; feature < last; ++feature)
+        const long first = block * kBlock, count = features - first < kBlock ? features - first : kBlock;
+        transpose(n, count, samples + first, features, out + first * lanes, lanes);
+        for (long feature = first; feature < first + count; ++feature)
             for (long lane = n; lane < lanes; ++lane) out[feature * lanes + lane] = T(0);
     }
 }
@@ -61,19 +61,18 @@ void pack_bytes(const uint8_t* samples, long n, long features, long lanes, T* ou
 
 template <typename T>
 void unpack(const T* activations, long n, long features, long lanes, T* out) {
-    constexpr long kBlock = 16;
+    constexpr long kBlock = 64;
     const long blocks = (features + kBlock - 1) / kBlock;
 #pragma omp parallel for schedule(static) num_threads(num_threads()) if (features * lanes > kParallelElements)
     for (long block = 0; block < blocks; ++block) {
-        const long first = block * kBlock, last = first + kBlock < features ? first + kBlock : features;
-        for (long sample = 0; sample < n; ++sample)
-            for (long feature = first; feature < last; ++feature) out[sample * features + feature] = activations[feature * lanes + sample];
+        const long first = block * kBlock, count = features - first < kBlock ? features - first : kBlock;
+        transpose(count, n, activations + first * lanes, lanes, out + first, features);
     }
 }
 
 template <typename T>
 void add(const T* a, const T* b, T* out, long count) {
-    over_vectors<T>(count, [&](auto width, long at) {
+    over_vectors<T>(count, [=](auto width, long at) {
         using V = Vec<T, decltype(width)::value>;
         store(out + at, load<V>(a + at) + load<V>(b + at));
     });
@@ -86,7 +85,7 @@ void bias_forward(T* y, const T* bias, long channels, long count, bool relu) {
         T* plane = y + c * count;
         for (long i = 0; i < count; ++i) {
             const T value = plane[i] + bias[c];
-            plane[i] = relu && !(value > T(0)) ? T(0) : value;
+            plane[i] = relu && value < T(0) ? T(0) : value;
         }
     }
 }
@@ -122,7 +121,7 @@ constexpr T kArctanhLimit = T(7.25);
 template <ActivationKind Kind, typename V, typename T>
 inline __attribute__((always_inline)) V activate(V x, T slope) {
     const V zero{};
-    if constexpr (Kind == kRelu) return x > zero ? x : zero;
+    if constexpr (Kind == kRelu) return maximum(x, zero);
     if constexpr (Kind == kLeakyRelu) return x > zero ? x : x * slope;
     if constexpr (Kind == kRelu6) return minimum(maximum(x, zero), splat<V>(T(6)));
     if constexpr (Kind == kSigmoid) return sigmoid<T>(x);
@@ -170,7 +169,7 @@ template <typename T>
 void activation_forward(ActivationKind kind, const T* x, T* y, long count, double slope) {
     with_activation(kind, [&](auto which) {
         constexpr auto Kind = static_cast<ActivationKind>(decltype(which)::value);
-        over_vectors<T>(count, [&](auto width, long at) {
+        over_vectors<T>(count, [=](auto width, long at) {
             using V = Vec<T, decltype(width)::value>;
             store(y + at, activate<Kind>(load<V>(x + at), T(slope)));
         });
@@ -181,7 +180,7 @@ template <typename T>
 void activation_backward(ActivationKind kind, const T* y, const T* dy, T* dx, long count, double slope, bool accumulate) {
     with_activation(kind, [&](auto which) {
         constexpr auto Kind = static_cast<ActivationKind>(decltype(which)::value);
-        over_vectors<T>(count, [&](auto width, long at) {
+        over_vectors<T>(count, [=](auto width, long at) {
             using V = Vec<T, decltype(width)::value>;
             V value = load<V>(dy + at) * derivative<Kind>(load<V>(y + at), T(slope));
             if (accumulate) value += load<V>(dx + at);

@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #endif
 
+#include <limits>
+
 #include "vector.hpp"
 
 namespace ringlet::RINGLET_ISA {
@@ -18,27 +20,49 @@ namespace ringlet::RINGLET_ISA {
 template <typename T, int Width, int Rows, int Vectors>
 __attribute__((noinline)) void multiply_tile(long depth, const T* a, long row_stride, long depth_stride, const T* b, long b_stride, T* tile) {
     using V = Vec<T, Width>;
-    V acc[Rows][Vectors] = {};
+    V acc[Rows][Vectors], right[Vectors];
+    unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { acc[i][j] = V{}; }); });
     for (long d = 0; d < depth; ++d) {
-        V right[Vectors];
-        for (int j = 0; j < Vectors; ++j) right[j] = load<V>(b + j * Width);
-        for (int i = 0; i < Rows; ++i) {
+        unroll<Vectors>([&](auto j) { right[j] = load<V>(b + j * Width); });
+        unroll<Rows>([&](auto i) {
             const V left = splat<V>(a[i * row_stride]);
-            for (int j = 0; j < Vectors; ++j) acc[i][j] += left * right[j];
-        }
+            unroll<Vectors>([&](auto j) { acc[i][j] += left * right[j]; });
+        });
         a += depth_stride;
         b += b_stride;
     }
-    for (int i = 0; i < Rows; ++i)
-        for (int j = 0; j < Vectors; ++j) store(tile + (i * Vectors + j) * Width, acc[i][j]);
+    unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { store(tile + (i * Vectors + j) * Width, acc[i][j]); }); });
 }
 
-// What happens to a finished tile: y = tile (+ bias) (+ y) and ReLU on top.
+// What happens to a finished vector: y = value (+ bias) (+ y), ReLU on top, zero where a mask is not positive.
 template <typename T>
 struct Epilogue {
     const T* bias = nullptr;  // per row, may be null
     bool accumulate = false;
     bool relu = false;
+    long mask_shift = 0;  // elements from an element of y to its element of the mask; 0: no mask
+
+    // A tile of Rows x Vectors: value(i, j) goes to target(i, j). The usual case has no branch per vector.
+    template <typename V, int Rows, int Vectors, typename Value, typename Target>
+    inline __attribute__((always_inline)) void write_tile(long first_row, Value value, Target target) const {
+        const V floor = splat<V>(relu ? T(0) : -std::numeric_limits<T>::infinity());
+        const bool plain = !accumulate && mask_shift == 0;
+        unroll<Rows>([&](auto i) {
+            const V shift = bias ? splat<V>(bias[first_row + i]) : V{};
+            unroll<Vectors>([&](auto j) {
+                T* at = target(i, j);
+                V result = value(i, j) + shift;
+                if (!plain) result = with_memory(at, result);
+                store(at, maximum(result, floor));
+            });
+        });
+    }
+
+    template <typename V>
+    inline __attribute__((always_inline)) V with_memory(const T* target, V value) const {
+        if (accumulate) value += load<V>(target);
+        return mask_shift == 0 ? value : (load<V>(target + mask_shift) > V{} ? value : V{});
+    }
 };
 
 // Row i, vector j of the tile goes to y + i * row_stride + offset[j].
@@ -46,65 +70,50 @@ template <typename T, int Width, int Rows, int Vectors>
 inline __attribute__((always_inline)) void finish_tile(const T* tile, T* y, long row_stride, const long (&offset)[Vectors],
                                                        const Epilogue<T>& epilogue, long first_row) {
     using V = Vec<T, Width>;
-    for (int i = 0; i < Rows; ++i) {
-        const V bias = epilogue.bias ? splat<V>(epilogue.bias[first_row + i]) : V{};
-        for (int j = 0; j < Vectors; ++j) {
-            T* target = y + i * row_stride + offset[j];
-            V value = load<V>(tile + (i * Vectors + j) * Width) + bias;
-            if (epilogue.accumulate) value += load<V>(target);
-            if (epilogue.relu) value = maximum(value, V{});
-            store(target, value);
-        }
-    }
+    epilogue.template write_tile<V, Rows, Vectors>(
+        first_row, [&](auto i, auto j) { return load<V>(tile + (i * Vectors + j) * Width); },
+        [&](auto i, auto j) { return y + i * row_stride + offset[j]; });
 }
 
-// Sums of the lanes of four vectors at once, as four numbers.
+// The lane sums of four vectors as one vector of four.
 template <typename T, int Width>
-inline __attribute__((always_inline)) void sum_four(const Vec<T, Width> (&v)[4], T* out) {
-    T lanes[4][Width];
-    for (int i = 0; i < 4; ++i) store(lanes[i], v[i]);
-    for (int i = 0; i < 4; ++i) {
-        for (int half = Width / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; ++k) lanes[i][k] += lanes[i][k + half];
-        out[i] = lanes[i][0];
-    }
-}
-
+inline __attribute__((always_inline)) Vec<T, 4> sum_four(Vec<T, Width> a, Vec<T, Width> b, Vec<T, Width> c, Vec<T, Width> d) {
 #if defined(__AVX__)
-inline __attribute__((always_inline)) void sum_four_avx(__m256 a, __m256 b, __m256 c, __m256 d, float* out) {
-    const __m256 quarters = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(quarters), _mm256_extractf128_ps(quarters, 1)));
-}
-
-template <>
-inline __attribute__((always_inline)) void sum_four<float, 8>(const Vec<float, 8> (&v)[4], float* out) {
-    sum_four_avx((__m256)v[0], (__m256)v[1], (__m256)v[2], (__m256)v[3], out);
-}
+    if constexpr (sizeof(T) == 4 && Width == 8) {
+        const __m256 quarters = _mm256_hadd_ps(_mm256_hadd_ps((__m256)a, (__m256)b), _mm256_hadd_ps((__m256)c, (__m256)d));
+        return (Vec<T, 4>)_mm_add_ps(_mm256_castps256_ps128(quarters), _mm256_extractf128_ps(quarters, 1));
+    }
 #endif
+    return Vec<T, 4>{horizontal_sum<T, Width>(a), horizontal_sum<T, Width>(b), horizontal_sum<T, Width>(c),
+                     horizontal_sum<T, Width>(d)};
+}
 
-// c[i * row_stride + j * column_stride] (+)= sum_d a[i][d] * b[j][d] for a tile of Rows x 4; Columns of the four count.
+// c[i * row_stride + j] (+)= sum_d a[i * a_stride + d] * b[j * b_stride + d]
 template <typename T, int Width, int Rows, int Columns>
 __attribute__((noinline)) void dot_tile(
     long depth, const T* a, long a_stride, const T* b, long b_stride, T* c, long row_stride, bool accumulate) {
     using V = Vec<T, Width>;
-    V acc[Rows][Columns] = {};
+    V acc[Rows][Columns], right[Columns];
+    unroll<Rows>([&](auto i) { unroll<Columns>([&](auto j) { acc[i][j] = V{}; }); });
     for (long d = 0; d < depth; d += Width) {
-        V right[Columns];
-        for (int j = 0; j < Columns; ++j) right[j] = load<V>(b + j * b_stride + d);
-        for (int i = 0; i < Rows; ++i) {
+        unroll<Columns>([&](auto j) { right[j] = load<V>(b + j * b_stride + d); });
+        unroll<Rows>([&](auto i) {
             const V left = load<V>(a + i * a_stride + d);
-            for (int j = 0; j < Columns; ++j) acc[i][j] += left * right[j];
-        }
+            unroll<Columns>([&](auto j) { acc[i][j] += left * right[j]; });
+        });
     }
-    for (int i = 0; i < Rows; ++i) {
-        T sums[4];
-        if constexpr (Columns == 4)
-            sum_four<T, Width>(acc[i], sums);
-        else
-            for (int j = 0; j < Columns; ++j) sums[j] = horizontal_sum<T, Width>(acc[i][j]);
+    unroll<Rows>([&](auto i) {
         T* target = c + i * row_stride;
-        for (int j = 0; j < Columns; ++j) target[j] = accumulate ? target[j] + sums[j] : sums[j];
-    }
+        if constexpr (Columns == 4) {
+            const Vec<T, 4> sums = sum_four<T, Width>(acc[i][0], acc[i][1], acc[i][2], acc[i][3]);
+            store(target, accumulate ? load<Vec<T, 4>>(target) + sums : sums);
+        } else {
+            unroll<Columns>([&](auto j) {
+                const T sum = horizontal_sum<T, Width>(acc[i][j]);
+                target[j] = accumulate ? target[j] + sum : sum;
+            });
+        }
+    });
 }
 
 // A block of rows x columns by dot tiles; rows by threes, columns by fours.

@@ -35,7 +35,7 @@ struct Kernels {
     void (*add)(const T* a, const T* b, T* out, long count);
 
     void (*conv2d_forward)(const ConvShape&, const T* x, const T* weight, const T* bias, T* y, bool relu, ConvAlgorithm);
-    void (*conv2d_backward_data)(const ConvShape&, const T* dy, const T* weight, T* dx, bool accumulate, ConvAlgorithm);
+    void (*conv2d_backward_data)(const ConvShape&, const T* dy, const T* weight, T* dx, const T* mask, bool accumulate, ConvAlgorithm);
     void (*conv2d_backward_weight)(const ConvShape&, const T* x, const T* dy, T* dweight, ConvAlgorithm);
     void (*bias_forward)(T* y, const T* bias, long channels, long count, bool relu);
     void (*bias_backward)(const T* dy, T* dbias, long channels, long count);
@@ -44,7 +44,7 @@ struct Kernels {
     void (*dense_backward_data)(long outputs, long inputs, long lanes, const T* dy, const T* weight, T* dx, bool accumulate);
     void (*dense_backward_weight)(long outputs, long inputs, long lanes, const T* x, const T* dy, T* dweight);
 
-    void (*max_pool2d_forward)(const PoolShape&, const T* x, T* y, uint16_t* argmax);
+    void (*max_pool2d_forward)(const PoolShape&, const T* x, T* y, uint16_t* argmax, bool relu);
     void (*max_pool2d_backward)(const PoolShape&, const T* dy, const uint16_t* argmax, T* dx, bool accumulate);
     void (*avg_pool2d_forward)(const PoolShape&, const T* x, T* y);
     void (*avg_pool2d_backward)(const PoolShape&, const T* dy, T* dx, bool accumulate);

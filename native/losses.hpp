@@ -89,13 +89,35 @@ double element_mean(const Extent& e, const T* p, const T* t, T* dp, double scale
     return total / rows;
 }
 
+// log(1 + exp(-|x|)) and sigmoid share one exponential; vectors over samples because images have many pixels.
 template <typename T>
 double sigmoid_binary_cross_entropy(const Extent& e, const T* x, const T* t, T* dx, double scale) {
-    return element_mean(e, x, t, dx, scale, [](T value, T target, T& gradient) {
-        const T small = std::exp(-std::fabs(value));
-        gradient = (value >= 0 ? T(1) : small) / (T(1) + small) - target;
-        return (value > 0 ? value : T(0)) - value * target + std::log1p(small);
+    const long rows = e.channels * e.pixels;
+    const T factor = T(scale / rows);
+    double total = 0;
+    with_width<T>(e.lanes, [&](auto width) {
+        constexpr int Width = decltype(width)::value;
+        using V = Vec<T, Width>;
+        total = sum_over(rows, [&](long row) {
+            double sum = 0;
+            for (long lane = 0; lane < e.lanes; lane += Width) {
+                const long at = row * e.lanes + lane;
+                const V value = load<V>(x + at), target = load<V>(t + at), zero{};
+                const V small = exponential<T>(value < zero ? value : -value);
+                const V losses = maximum(value, zero) - value * target + log_one_plus<T>(small);
+                V gradients = ((value < zero ? small : splat<V>(T(1))) / (T(1) + small) - target) * factor;
+                for (int i = 0; i < Width; ++i) {
+                    if (lane + i < e.n)
+                        sum += losses[i];
+                    else
+                        gradients[i] = 0;
+                }
+                if (dx) store(dx + at, gradients);
+            }
+            return sum;
+        });
     });
+    return total / rows;
 }
 
 template <typename T>

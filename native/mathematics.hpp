@@ -71,4 +71,22 @@ inline V hyperbolic_tangent(V x) {
     }
 }
 
+// log(1 + x) for 0 <= x <= 1.
+template <typename T, typename V>
+inline V log_one_plus(V x) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+        // log(1 + x) = 2 artanh(x / (2 + x)), and x / (2 + x) <= 1/3
+        const V t = x / (2.0f + x), square = t * t;
+        V p = splat<V>(2.0f / 13);
+        p = p * square + 2.0f / 11;
+        p = p * square + 2.0f / 9;
+        p = p * square + 2.0f / 7;
+        p = p * square + 2.0f / 5;
+        p = p * square + 2.0f / 3;
+        return (p * square + 2.0f) * t;
+    } else {
+        return per_lane<T>(x, [](T value) { return std::log1p(value); });
+    }
+}
+
 }  // namespace ringlet::RINGLET_ISA

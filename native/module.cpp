@@ -192,7 +192,7 @@ PoolShape pool_shape(const X& x, const Y& y, Pair kernel, Pair stride, Pair padd
                       kernel.second, stride.first, stride.second, padding.first, padding.second};
     require(s.kernel_h > 0 && s.kernel_w > 0 && s.stride_h > 0 && s.stride_w > 0, "kernel and stride must be positive");
     require(s.padding_h < s.kernel_h && s.padding_w < s.kernel_w, "padding must be smaller than the window");
-    require(s.kernel_h * s.kernel_w <= 65536, "a window has at most 65536 elements");
+    require(s.kernel_h * s.kernel_w < 65536, "a window has at most 65535 elements");
     require((s.out_height - 1) * s.stride_h - s.padding_h < s.height && (s.out_width - 1) * s.stride_w - s.padding_w < s.width,
             "the last window lies outside the input");
     return s;
@@ -242,12 +242,13 @@ void conv2d_forward(In x, In weight, In bias, Out y, Pair stride, Pair padding, 
     });
 }
 
-void conv2d_backward_data(In dy, In weight, Out dx, Pair stride, Pair padding, Pair dilation, long groups, const char* algorithm, bool accumulate) {
+void conv2d_backward_data(In dy, In weight, Out dx, In mask, Pair stride, Pair padding, Pair dilation, long groups, const char* algorithm, bool accumulate) {
     const ConvAlgorithm by = algorithm_of(algorithm);
     const ConvShape s = conv_shape(dx, weight, dy, stride, padding, dilation, groups, by);
+    if (mask.is_valid()) require_same_shape(dx, mask);
     by_dtype(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.conv2d_backward_data(s, read<T>(dy), read<T>(weight), write<T>(dx), accumulate, by);
+        k.conv2d_backward_data(s, read<T>(dy), read<T>(weight), write<T>(dx), read_optional<T>(mask), accumulate, by);
     });
 }
 
@@ -318,12 +319,12 @@ void dense_backward_weight(In x, In dy, Out dweight) {
 }
 
 // -- pooling ----------------------------------------------------------------------------------------------------------
-void max_pool2d_forward(In x, Out y, Out argmax, Pair kernel, Pair stride, Pair padding) {
+void max_pool2d_forward(In x, Out y, Out argmax, Pair kernel, Pair stride, Pair padding, bool relu) {
     const PoolShape s = pool_shape(x, y, kernel, stride, padding);
     require_same_shape(y, argmax);
     by_dtype(y, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.max_pool2d_forward(s, read<T>(x), write<T>(y), write<uint16_t>(argmax));
+        k.max_pool2d_forward(s, read<T>(x), write<T>(y), write<uint16_t>(argmax), relu);
     });
 }
 
@@ -552,8 +553,8 @@ NB_MODULE(_native, m) {
     m.def("add", &add, "a"_a, "b"_a, "out"_a, Unlocked());
     m.def("conv2d_forward", &conv2d_forward, "x"_a, "weight"_a, "bias"_a.none(), "y"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a,
           "groups"_a, "relu"_a, "algorithm"_a, Unlocked());
-    m.def("conv2d_backward_data", &conv2d_backward_data, "dy"_a, "weight"_a, "dx"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a,
-          "groups"_a, "algorithm"_a, "accumulate"_a, Unlocked());
+    m.def("conv2d_backward_data", &conv2d_backward_data, "dy"_a, "weight"_a, "dx"_a, "mask"_a.none() = nb::none(), nb::kw_only(), "stride"_a, "padding"_a,
+          "dilation"_a, "groups"_a, "algorithm"_a, "accumulate"_a, Unlocked());
     m.def("conv2d_backward_weight", &conv2d_backward_weight, "x"_a, "dy"_a, "dweight"_a, nb::kw_only(), "stride"_a, "padding"_a,
           "dilation"_a, "groups"_a, "algorithm"_a, Unlocked());
     m.def("bias_forward", &bias_forward, "y"_a, "bias"_a, nb::kw_only(), "relu"_a, Unlocked());
@@ -561,7 +562,8 @@ NB_MODULE(_native, m) {
     m.def("dense_forward", &dense_forward, "x"_a, "weight"_a, "bias"_a.none(), "y"_a, nb::kw_only(), "relu"_a, Unlocked());
     m.def("dense_backward_data", &dense_backward_data, "dy"_a, "weight"_a, "dx"_a, nb::kw_only(), "accumulate"_a, Unlocked());
     m.def("dense_backward_weight", &dense_backward_weight, "x"_a, "dy"_a, "dweight"_a, Unlocked());
-    m.def("max_pool2d_forward", &max_pool2d_forward, "x"_a, "y"_a, "argmax"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a, Unlocked());
+    m.def("max_pool2d_forward", &max_pool2d_forward, "x"_a, "y"_a, "argmax"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a,
+          "relu"_a = false, Unlocked());
     m.def("max_pool2d_backward", &max_pool2d_backward, "dy"_a, "argmax"_a, "dx"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a,
           "accumulate"_a, Unlocked());
     m.def("avg_pool2d_forward", &avg_pool2d_forward, "x"_a, "y"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a, Unlocked());

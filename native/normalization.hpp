@@ -78,7 +78,7 @@ void normalise_plane(const T* x, T* y, long count, T mean, T scale, T shift, boo
     if (relu)
         for (long i = 0; i < count; ++i) {
             const T value = (x[i] - mean) * scale + shift;
-            y[i] = value > T(0) ? value : T(0);
+            y[i] = value < T(0) ? T(0) : value;
         }
     else
         for (long i = 0; i < count; ++i) y[i] = (x[i] - mean) * scale + shift;

@@ -5,12 +5,18 @@
 #include <cstdlib>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace ringlet {
 
 namespace {
 
 std::atomic<int> thread_count{0};
 std::atomic<unsigned long> scratch_total{0};
+
+constexpr unsigned long kPage = 4096, kHugePage = 2ul << 20;
 
 struct Arena {
     void* memory = nullptr;
@@ -20,13 +26,17 @@ struct Arena {
         if (bytes > size) {
             std::free(memory);
             scratch_total -= size;
-            size = (bytes + 4095) / 4096 * 4096;
-            memory = std::aligned_alloc(64, size);
+            const unsigned long page = bytes >= kHugePage ? kHugePage : kPage;
+            size = (bytes + page - 1) / page * page;
+            memory = std::aligned_alloc(page, size);
             if (memory == nullptr) {
                 size = 0;
                 throw std::bad_alloc();
             }
             scratch_total += size;
+#if defined(__linux__)
+            if (page == kHugePage) madvise(memory, size, MADV_HUGEPAGE);  // transformed filters touch many pages at once
+#endif
         }
         return memory;
     }

@@ -29,6 +29,7 @@ namespace ringlet {
 template <int Value>
 struct std_integer {
     static constexpr int value = Value;
+    constexpr operator int() const { return Value; }
 };
 
 int num_threads();

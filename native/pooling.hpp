@@ -44,8 +44,72 @@ inline I splat_index(long value) {
     return I{} + static_cast<__typeof__(I{}[0] + 0)>(value);
 }
 
+// With a ReLU on top, a maximum that is not positive gives zero and names no element: nothing flows back.
+constexpr long kNoElement = 65535;
+
+template <typename T, int Width, typename I>
+inline void store_maximum(Vec<T, Width> value, I index, T* y, uint16_t* argmax, bool relu) {
+    using V = Vec<T, Width>;
+    if (relu) {
+        const auto rest = value <= V{};
+        value = rest ? V{} : value;
+        index = rest ? splat_index<I>(kNoElement) : index;
+    }
+    store(y, value);
+    store(argmax, __builtin_convertvector(index, Vec<uint16_t, Width>));
+}
+
+// The commonest case: 2x2 windows side by side.
+inline bool windows_are_pairs(const PoolShape& s) {
+    return s.kernel_h == 2 && s.kernel_w == 2 && s.stride_h == 2 && s.stride_w == 2 && s.padding_h == 0 && s.padding_w == 0 &&
+           2 * s.out_height <= s.height && 2 * s.out_width <= s.width;
+}
+
 template <typename T, int Width>
-void max_pool_plane(const PoolShape& s, const T* x, T* y, uint16_t* argmax) {
+void max_pool_pairs(const PoolShape& s, const T* x, T* y, uint16_t* argmax, bool relu) {
+    using V = Vec<T, Width>;
+    using I = Vec<typename IndexOf<T>::type, Width>;
+    const long row = s.width * s.lanes;
+    for (long p = 0; p < s.out_height; ++p)
+        for (long q = 0; q < s.out_width; ++q) {
+            const T* corner = x + 2 * p * row + 2 * q * s.lanes;
+            const long at = (p * s.out_width + q) * s.lanes;
+            for (long lane = 0; lane < s.lanes; lane += Width) {
+                const V a = load<V>(corner + lane), b = load<V>(corner + s.lanes + lane);
+                const V c = load<V>(corner + row + lane), d = load<V>(corner + row + s.lanes + lane);
+                const auto right = b > a, right_below = d > c;
+                const V top = right ? b : a, bottom = right_below ? d : c;
+                const auto below = bottom > top;
+                const I top_index = right ? splat_index<I>(1) : I{}, bottom_index = right_below ? splat_index<I>(3) : splat_index<I>(2);
+                store_maximum<T, Width>(below ? bottom : top, below ? bottom_index : top_index, y + at + lane, argmax + at + lane, relu);
+            }
+        }
+}
+
+template <typename T, int Width>
+void max_pool_pairs_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
+    using V = Vec<T, Width>;
+    using I = Vec<typename IndexOf<T>::type, Width>;
+    const long row = s.width * s.lanes;
+    for (long p = 0; p < s.out_height; ++p)
+        for (long q = 0; q < s.out_width; ++q) {
+            T* corner = dx + 2 * p * row + 2 * q * s.lanes;
+            const long at = (p * s.out_width + q) * s.lanes;
+            for (long lane = 0; lane < s.lanes; lane += Width) {
+                const V gradient = load<V>(dy + at + lane);
+                const I index = __builtin_convertvector(load<Vec<uint16_t, Width>>(argmax + at + lane), I);
+                unroll<4>([&](auto k) {
+                    T* target = corner + k / 2 * row + k % 2 * s.lanes + lane;
+                    const V value = index == splat_index<I>(k) ? gradient : V{};
+                    store(target, add ? value + load<V>(target) : value);
+                });
+            }
+        }
+}
+
+template <typename T, int Width>
+void max_pool_plane(const PoolShape& s, const T* x, T* y, uint16_t* argmax, bool relu) {
+    if (windows_are_pairs(s)) return max_pool_pairs<T, Width>(s, x, y, argmax, relu);
     using V = Vec<T, Width>;
     using I = Vec<typename IndexOf<T>::type, Width>;
     for_each_window(s, [&](long at, const Window& w) {
@@ -59,19 +123,18 @@ void max_pool_plane(const PoolShape& s, const T* x, T* y, uint16_t* argmax) {
                     best = larger ? value : best;
                     index = larger ? splat_index<I>((row - w.row_origin) * s.kernel_w + column - w.column_origin) : index;
                 }
-            store(y + at * s.lanes + lane, best);
-            for (int i = 0; i < Width; ++i) argmax[at * s.lanes + lane + i] = static_cast<uint16_t>(index[i]);
+            store_maximum<T, Width>(best, index, y + at * s.lanes + lane, argmax + at * s.lanes + lane, relu);
         }
     });
 }
 
 template <typename T>
-void max_pool2d_forward(const PoolShape& s, const T* x, T* y, uint16_t* argmax) {
+void max_pool2d_forward(const PoolShape& s, const T* x, T* y, uint16_t* argmax, bool relu) {
     const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
     with_width<T>(s.lanes, [&](auto width) {
 #pragma omp parallel for schedule(static) num_threads(num_threads())
         for (long c = 0; c < s.channels; ++c)
-            max_pool_plane<T, decltype(width)::value>(s, x + c * in_plane, y + c * out_plane, argmax + c * out_plane);
+            max_pool_plane<T, decltype(width)::value>(s, x + c * in_plane, y + c * out_plane, argmax + c * out_plane, relu);
     });
 }
 
@@ -83,13 +146,13 @@ inline bool windows_tile_input(const PoolShape& s) {
 
 template <typename T, int Width>
 void max_pool_plane_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
+    if (windows_are_pairs(s)) return max_pool_pairs_backward<T, Width>(s, dy, argmax, dx, add);
     using V = Vec<T, Width>;
     using I = Vec<typename IndexOf<T>::type, Width>;
     for_each_window(s, [&](long at, const Window& w) {
         for (long lane = 0; lane < s.lanes; lane += Width) {
             const V gradient = load<V>(dy + at * s.lanes + lane);
-            I index;
-            for (int i = 0; i < Width; ++i) index[i] = argmax[at * s.lanes + lane + i];
+            const I index = __builtin_convertvector(load<Vec<uint16_t, Width>>(argmax + at * s.lanes + lane), I);
             for (long row = w.row_first; row < w.row_last; ++row)
                 for (long column = w.column_first; column < w.column_last; ++column) {
                     const I here = splat_index<I>((row - w.row_origin) * s.kernel_w + column - w.column_origin);

@@ -27,7 +27,7 @@ template <typename T>
 void sgd_update(T* w, const T* g, T* velocity, long count, double learning_rate, double momentum, bool nesterov, double weight_decay,
                 bool decoupled) {
     const T rate = T(learning_rate), m = T(momentum), decay = T(weight_decay);
-    over_vectors<T>(count, [&](auto width, long at) {
+    over_vectors<T>(count, [=](auto width, long at) {
         using V = Vec<T, decltype(width)::value>;
         V weight = load<V>(w + at);
         V step = decayed(weight, load<V>(g + at), decay, rate, decoupled);
@@ -44,7 +44,7 @@ template <typename T>
 void rmsprop_update(T* w, const T* g, T* square, long count, double learning_rate, double rho, double epsilon, double weight_decay,
                     bool decoupled) {
     const T rate = T(learning_rate), keep = T(rho), take = T(1 - rho), eps = T(epsilon), decay = T(weight_decay);
-    over_vectors<T>(count, [&](auto width, long at) {
+    over_vectors<T>(count, [=](auto width, long at) {
         using V = Vec<T, decltype(width)::value>;
         V weight = load<V>(w + at);
         const V gradient = decayed(weight, load<V>(g + at), decay, rate, decoupled);
@@ -62,11 +62,12 @@ void adam_update(T* w, const T* g, T* first, T* second, long count, const AdamSe
     // m^ = from_moment * m + from_gradient * g
     const T from_moment = a.nesterov ? T(a.beta1 / next1) : T(1 / correction1);
     const T from_gradient = a.nesterov ? T((1 - a.beta1) / correction1) : T(0);
+    const bool decoupled = a.decoupled;
     const T root2 = T(1 / std::sqrt(1 - std::pow(a.beta2, double(a.step))));
-    over_vectors<T>(count, [&](auto width, long at) {
+    over_vectors<T>(count, [=](auto width, long at) {
         using V = Vec<T, decltype(width)::value>;
         V weight = load<V>(w + at);
-        const V gradient = decayed(weight, load<V>(g + at), decay, rate, a.decoupled);
+        const V gradient = decayed(weight, load<V>(g + at), decay, rate, decoupled);
         const V m = b1 * load<V>(first + at) + take1 * gradient;
         const V v = b2 * load<V>(second + at) + take2 * gradient * gradient;
         store(first + at, m);
@@ -79,7 +80,7 @@ template <typename T>
 void adadelta_update(T* w, const T* g, T* square, T* delta, long count, double learning_rate, double rho, double epsilon,
                      double weight_decay, bool decoupled) {
     const T rate = T(learning_rate), keep = T(rho), take = T(1 - rho), eps = T(epsilon), decay = T(weight_decay);
-    over_vectors<T>(count, [&](auto width, long at) {
+    over_vectors<T>(count, [=](auto width, long at) {
         using V = Vec<T, decltype(width)::value>;
         V weight = load<V>(w + at);
         const V gradient = decayed(weight, load<V>(g + at), decay, rate, decoupled);

@@ -13,7 +13,7 @@ namespace ringlet::RINGLET_ISA {
 
 template <typename T, int Width>
 struct VectorOf {
-    typedef T type __attribute__((vector_size(Width * sizeof(T)), aligned(sizeof(T)), may_alias));
+    typedef T type __attribute__((vector_size(Width * sizeof(T))));
 };
 
 template <typename T, int Width>
@@ -28,14 +28,27 @@ constexpr int kNativeWidth = RINGLET_VECTOR_BYTES / sizeof(T);
 constexpr int kTileRows = RINGLET_REGISTERS >= 32 ? 8 : 4;
 constexpr int kTileVectors = 3;
 
+// Memory is aligned to elements only.
 template <typename V, typename T>
 inline V load(const T* source) {
-    return *reinterpret_cast<const V*>(source);
+    typedef V Unaligned __attribute__((aligned(sizeof(T)), may_alias));
+    return *reinterpret_cast<const Unaligned*>(source);
 }
 
 template <typename V, typename T>
 inline void store(T* target, V value) {
-    *reinterpret_cast<V*>(target) = value;
+    typedef V Unaligned __attribute__((aligned(sizeof(T)), may_alias));
+    *reinterpret_cast<Unaligned*>(target) = value;
+}
+
+// Calls body(std_integer<0>), … body(std_integer<Count - 1>) in the source itself: a loop that the compiler unrolls late
+// leaves register tiles in memory.
+template <int Count, int Index = 0, typename Body>
+inline __attribute__((always_inline)) void unroll(Body&& body) {
+    if constexpr (Index < Count) {
+        body(std_integer<Index>{});
+        unroll<Count, Index + 1>(static_cast<Body&&>(body));
+    }
 }
 
 template <typename V, typename T>
@@ -43,14 +56,15 @@ inline V splat(T value) {
     return value - V{};  // x - 0 folds into a plain broadcast; 0 + x does not, because of -0
 }
 
+// The larger one; not a number if a is not.
 template <typename V>
 inline V maximum(V a, V b) {
-    return a > b ? a : b;
+    return b > a ? b : a;
 }
 
 template <typename V>
 inline V minimum(V a, V b) {
-    return a < b ? a : b;
+    return b < a ? b : a;
 }
 
 // Sum of a vector's lanes along a fixed binary tree.

@@ -150,33 +150,38 @@ inline __attribute__((always_inline)) void read_patch(const TileGrid& g, const T
 }
 
 template <typename T, int Width, int M>
-inline __attribute__((always_inline)) void write_patch(const TileGrid& g, T* plane, long vector, const Vec<T, Width>* patch, Vec<T, Width> bias,
-                                                       bool accumulate, bool relu) {
+inline __attribute__((always_inline)) void write_patch(const TileGrid& g, T* plane, long vector, const Vec<T, Width>* patch, long channel,
+                                                       const Epilogue<T>& epilogue) {
     using V = Vec<T, Width>;
     const long per_pixel = g.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
     const long top = tile / g.tiles_w * M, left = tile % g.tiles_w * M;
     const long rows = g.height - top < M ? g.height - top : M, columns = g.width - left < M ? g.width - left : M;
     for (long i = 0; i < rows; ++i)
-        for (long j = 0; j < columns; ++j) {
-            T* target = plane + ((top + i) * g.width + left + j) * g.lanes + lane;
-            V value = patch[i * M + j] + bias;
-            if (accumulate) value += load<V>(target);
-            if (relu) value = maximum(value, V{});
-            store(target, value);
-        }
+        for (long j = 0; j < columns; ++j)
+            epilogue.template write_tile<V, 1, 1>(
+                channel, [&](auto, auto) { return patch[i * M + j]; },
+                [&](auto, auto) { return plane + ((top + i) * g.width + left + j) * g.lanes + lane; });
 }
 
-// u[xi][filter][channel] = (G g G^T)[xi]; with turned, g is rotated by 180 degrees (for the data gradient).
+// A range of filters and input channels of a weight array (filters, channels, 3, 3).
+struct FilterBlock {
+    long filter_first, filter_last, channel_first, channel_last, channels;
+
+    long filters() const { return filter_last - filter_first; }
+    long width() const { return channel_last - channel_first; }
+};
+
+// u[xi][filter][channel] = (G g G^T)[xi] of the block; with turned, g is rotated by 180 degrees (for the data gradient).
 template <typename T, int M>
-void transform_filters(long filters, long channels, const T* weight, bool turned, T* u) {
+void transform_filters(const FilterBlock& block, const T* weight, bool turned, T* u) {
     constexpr int Tile = Transform<M>::kTile, Width = kNativeWidth<T>;
     using V = Vec<T, Width>;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (filters * channels > 256)
-    for (long k = 0; k < filters; ++k)
-        for (long c = 0; c < channels; c += Width) {
-            const long count = channels - c < Width ? channels - c : Width;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (block.filters() * block.width() > 256)
+    for (long k = 0; k < block.filters(); ++k)
+        for (long c = 0; c < block.width(); c += Width) {
+            const long count = block.width() - c < Width ? block.width() - c : Width;
             T taps[9][Width] = {};
-            const T* source = weight + (k * channels + c) * 9;
+            const T* source = weight + ((block.filter_first + k) * block.channels + block.channel_first + c) * 9;
             for (long i = 0; i < count; ++i)
                 for (int t = 0; t < 9; ++t) taps[turned ? 8 - t : t][i] = source[i * 9 + t];
             V g[9], middle[Tile * 3], out[Tile * Tile];
@@ -184,7 +189,7 @@ void transform_filters(long filters, long channels, const T* weight, bool turned
             for (int column = 0; column < 3; ++column) Transform<M>::filter(g + column, 3, middle + column, 3);
             for (int row = 0; row < Tile; ++row) Transform<M>::filter(middle + row * 3, 1, out + row * Tile, 1);
             for (int xi = 0; xi < Tile * Tile; ++xi) {
-                T* target = u + (xi * filters + k) * channels + c;
+                T* target = u + (xi * block.filters() + k) * block.width() + c;
                 if (count == Width)
                     store(target, out[xi]);
                 else
@@ -193,18 +198,19 @@ void transform_filters(long filters, long channels, const T* weight, bool turned
         }
 }
 
-// dweight = G^T du G
+// dweight = G^T du G for a block of filters and all channels.
 template <typename T, int M>
-void transform_filter_gradients(long filters, long channels, const T* du, T* dweight) {
+void transform_filter_gradients(const FilterBlock& block, const T* du, T* dweight) {
     constexpr int Tile = Transform<M>::kTile, Width = kNativeWidth<T>;
     using V = Vec<T, Width>;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (filters * channels > 256)
-    for (long k = 0; k < filters; ++k)
+    const long channels = block.channels;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (block.filters() * channels > 256)
+    for (long k = 0; k < block.filters(); ++k)
         for (long c = 0; c < channels; c += Width) {
             const long count = channels - c < Width ? channels - c : Width;
             V in[Tile * Tile], middle[3 * Tile], g[9];
             for (int xi = 0; xi < Tile * Tile; ++xi) {
-                const T* source = du + (xi * filters + k) * channels + c;
+                const T* source = du + (xi * block.filters() + k) * channels + c;
                 if (count == Width) {
                     in[xi] = load<V>(source);
                 } else {
@@ -217,13 +223,16 @@ void transform_filter_gradients(long filters, long channels, const T* du, T* dwe
             for (int row = 0; row < 3; ++row) Transform<M>::filter_adjoint(middle + row * Tile, 1, g + row * 3, 1);
             T taps[9][Width];
             for (int t = 0; t < 9; ++t) store(taps[t], g[t]);
-            T* target = dweight + (k * channels + c) * 9;
+            T* target = dweight + ((block.filter_first + k) * channels + c) * 9;
             for (long i = 0; i < count; ++i)
                 for (int t = 0; t < 9; ++t) target[i * 9 + t] = taps[t][i];
         }
 }
 
-// One stride-1 3x3 convolution with transformed filters a(xi, out, in) = u[xi * filters * channels + out * row_stride + in * depth_stride].
+// Transformed filters are made and used in blocks of about this many bytes, so that they never leave the cache.
+constexpr long kFilterBlockBytes = 4l << 20;
+
+// One stride-1 3x3 convolution: forward (out = filters), or with turned filters the data gradient (out = channels).
 template <typename T, int Width, int M>
 class WinogradConvolution {
     static constexpr int Tile = Transform<M>::kTile, Points = Tile * Tile;
@@ -232,8 +241,8 @@ class WinogradConvolution {
   public:
     long in_channels, out_channels;
     TileGrid in, out;
-    const T *x, *u;
-    long u_point, row_stride, depth_stride;
+    const T *x, *weight;
+    bool turned;
     T* y;
     Epilogue<T> epilogue;
 
@@ -241,40 +250,60 @@ class WinogradConvolution {
         const long vectors = tiles * (in.lanes / Width);
         const long block = block_vectors(vectors);
         const long blocks = (vectors + block - 1) / block;
-        const long v_size = Points * in_channels * block * Width, m_size = Points * out_channels * block * Width;
-        if (blocks >= 2 * num_threads()) {
+        const long outs = blocks == 1 ? block_outs() : out_channels;
+        T* u = scratch_array<T>(kScratchShared0, Points * in_channels * outs);
+        if (blocks >= 2 * num_threads()) return run_blocks(vectors, block, blocks, u);
+        T* v = scratch_array<T>(kScratchShared1, Points * in_channels * block * Width);
+        T* m = scratch_array<T>(kScratchShared2, Points * outs * block * Width);
+        for (long first_out = 0; first_out < out_channels; first_out += outs) {
+            const Outs part{first_out, out_channels - first_out < outs ? out_channels - first_out : outs};
+            transform_filters<T, M>(filter_block(part), weight, turned, u);
+            for (long b = 0; b < blocks; ++b) {
+                const long first = b * block, count = vectors - first < block ? vectors - first : block;
 #pragma omp parallel num_threads(num_threads())
-            {
-                T* v = scratch_array<T>(kScratchOwn0, v_size);
-                T* m = scratch_array<T>(kScratchOwn1, m_size);
-#pragma omp for schedule(dynamic)
-                for (long b = 0; b < blocks; ++b) {
-                    const long first = b * block, count = vectors - first < block ? vectors - first : block;
-                    for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
-                    for (long point = 0; point < Points; ++point) multiply(point, count, v, m, 0, out_channels);
-                    for (long k = 0; k < out_channels; ++k) transform_output(k, first, count, m);
+                {
+                    if (first_out == 0) {
+#pragma omp for schedule(static)
+                        for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
+                    }
+#pragma omp for schedule(static)
+                    for (long point = 0; point < Points; ++point) multiply(point, part, count, u, v, m);
+#pragma omp for schedule(static)
+                    for (long k = 0; k < part.count; ++k) transform_output(k, part, first, count, m);
                 }
-            }
-            return;
-        }
-        T* v = scratch_array<T>(kScratchShared1, v_size);
-        T* m = scratch_array<T>(kScratchShared2, m_size);
-        for (long b = 0; b < blocks; ++b) {
-            const long first = b * block, count = vectors - first < block ? vectors - first : block;
-#pragma omp parallel num_threads(num_threads())
-            {
-#pragma omp for schedule(static)
-                for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
-#pragma omp for schedule(static)
-                for (long point = 0; point < Points; ++point) multiply(point, count, v, m, 0, out_channels);
-#pragma omp for schedule(static)
-                for (long k = 0; k < out_channels; ++k) transform_output(k, first, count, m);
             }
         }
     }
 
   private:
-    // Enough columns to pay for streaming the filters, few enough for the second-level cache.
+    struct Outs {
+        long first, count;
+    };
+
+    // Many blocks of columns: each thread takes whole blocks through all phases.
+    void run_blocks(long vectors, long block, long blocks, T* u) const {
+        const Outs all{0, out_channels};
+        transform_filters<T, M>(filter_block(all), weight, turned, u);
+#pragma omp parallel num_threads(num_threads())
+        {
+            T* v = scratch_array<T>(kScratchOwn0, Points * in_channels * block * Width);
+            T* m = scratch_array<T>(kScratchOwn1, Points * out_channels * block * Width);
+#pragma omp for schedule(dynamic)
+            for (long b = 0; b < blocks; ++b) {
+                const long first = b * block, count = vectors - first < block ? vectors - first : block;
+                for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
+                for (long point = 0; point < Points; ++point) multiply(point, all, count, u, v, m);
+                for (long k = 0; k < out_channels; ++k) transform_output(k, all, first, count, m);
+            }
+        }
+    }
+
+    FilterBlock filter_block(const Outs& part) const {
+        if (turned) return FilterBlock{0, in_channels, part.first, part.first + part.count, out_channels};
+        return FilterBlock{part.first, part.first + part.count, 0, in_channels, in_channels};
+    }
+
+    // Columns per block: enough to pay for streaming the filters, few enough for the cache.
     long block_vectors(long vectors) const {
         const long per_vector = Points * (in_channels + out_channels) * Width * long(sizeof(T));
         const long filters = Points * in_channels * out_channels * long(sizeof(T));
@@ -282,6 +311,12 @@ class WinogradConvolution {
         long block = budget / per_vector / kTileVectors * kTileVectors;
         if (block < 2 * kTileVectors) block = 2 * kTileVectors;
         return block < vectors ? block : vectors;
+    }
+
+    long block_outs() const {
+        long outs = kFilterBlockBytes / (Points * in_channels * long(sizeof(T))) / kNativeWidth<T> * kNativeWidth<T>;
+        if (outs < kNativeWidth<T>) outs = kNativeWidth<T>;
+        return outs < out_channels ? outs : out_channels;
     }
 
     // v[point][panel][channel][vectors of the panel]
@@ -300,37 +335,36 @@ class WinogradConvolution {
         });
     }
 
-    // m[point][panel][out channel][vectors of the panel]
-    void multiply(long point, long count, const T* v, T* m, long channel_first, long channel_last) const {
-        const T* a = u + point * u_point;
+    // m[point][panel][out channel][vectors of the panel]; u is [point][out][in], or turned [point][in][out].
+    void multiply(long point, const Outs& part, long count, const T* u, const T* v, T* m) const {
+        const T* a = u + point * part.count * in_channels;
+        const long row_stride = turned ? 1 : in_channels, depth_stride = turned ? part.count : 1;
         const T* v_point = v + point * in_channels * count * Width;
-        T* m_point = m + point * out_channels * count * Width;
+        T* m_point = m + point * part.count * count * Width;
         in_vector_tiles(count, [&](auto tile, long start) {
             constexpr int Vectors = decltype(tile)::value;
             const T* panel = v_point + start * in_channels * Width;
-            T* target = m_point + start * out_channels * Width;
-            in_halving_tiles<kTileRows>(channel_last - channel_first, [&](auto rows, long offset) {
-                constexpr int Rows = decltype(rows)::value;
-                const long k = channel_first + offset;
-                multiply_tile<T, Width, Rows, Vectors>(in_channels, a + k * row_stride, row_stride, depth_stride, panel,
-                                                       Vectors * Width, target + k * Vectors * Width);
+            T* target = m_point + start * part.count * Width;
+            in_halving_tiles<kTileRows>(part.count, [&](auto rows, long k) {
+                multiply_tile<T, Width, decltype(rows)::value, Vectors>(in_channels, a + k * row_stride, row_stride, depth_stride,
+                                                                        panel, Vectors * Width, target + k * Vectors * Width);
             });
         });
     }
 
-    void transform_output(long channel, long first, long count, const T* m) const {
+    void transform_output(long k, const Outs& part, long first, long count, const T* m) const {
+        const long channel = part.first + k;
         T* plane = y + channel * out.height * out.width * out.lanes;
-        const V bias = epilogue.bias ? splat<V>(epilogue.bias[channel]) : V{};
-        const long point_stride = out_channels * count * Width;
+        const long point_stride = part.count * count * Width;
         in_vector_tiles(count, [&](auto tile, long start) {
             constexpr int Vectors = decltype(tile)::value;
-            const T* source = m + (start * out_channels + channel * Vectors) * Width;
+            const T* source = m + (start * part.count + k * Vectors) * Width;
             for (int j = 0; j < Vectors; ++j) {
                 V points[Points], middle[M * Tile], patch[M * M];
                 for (int point = 0; point < Points; ++point) points[point] = load<V>(source + point * point_stride + j * Width);
                 for (int column = 0; column < Tile; ++column) Transform<M>::output(points + column, Tile, middle + column, Tile);
                 for (int row = 0; row < M; ++row) Transform<M>::output(middle + row * Tile, 1, patch + row * M, 1);
-                write_patch<T, Width, M>(out, plane, first + start + j, patch, bias, epilogue.accumulate, epilogue.relu);
+                write_patch<T, Width, M>(out, plane, first + start + j, patch, channel, epilogue);
             }
         });
     }
@@ -351,7 +385,8 @@ class WinogradWeightGradient {
     void run(long tiles) {
         const long vectors = tiles * (in.lanes / Width);
         const long block = block_vectors(vectors);
-        T* du = scratch_array<T>(kScratchShared0, Points * filters * channels);
+        const long rows = block < vectors ? filters : block_filters();
+        T* du = scratch_array<T>(kScratchShared0, Points * rows * channels);
         T* v = scratch_array<T>(kScratchShared1, Points * channels * block * Width);
         T* m = scratch_array<T>(kScratchShared2, Points * filters * block * Width);
         for (long first = 0; first < vectors; first += block) {
@@ -362,17 +397,26 @@ class WinogradWeightGradient {
                 for (long c = 0; c < channels; ++c) transform_input(c, first, count, v);
 #pragma omp for schedule(static)
                 for (long k = 0; k < filters; ++k) transform_gradient(k, first, count, m);
-#pragma omp for schedule(static)
+            }
+            for (long row = 0; row < filters; row += rows) {
+                const FilterBlock part{row, row + rows < filters ? row + rows : filters, 0, channels, channels};
+#pragma omp parallel for schedule(static) num_threads(num_threads())
                 for (long point = 0; point < Points; ++point)
-                    dot_block<T, Width>(filters, channels, count * Width, m + point * filters * count * Width, count * Width,
-                                        v + point * channels * count * Width, count * Width, du + point * filters * channels,
-                                        channels, first > 0);
+                    dot_block<T, Width>(part.filters(), channels, count * Width, m + (point * filters + row) * count * Width,
+                                        count * Width, v + point * channels * count * Width, count * Width,
+                                        du + point * part.filters() * channels, channels, first > 0);
+                if (first + count == vectors) transform_filter_gradients<T, M>(part, du, dweight);
             }
         }
-        transform_filter_gradients<T, M>(filters, channels, du, dweight);
     }
 
   private:
+    // With all columns in one block the sums of a few filters at a time are finished and leave.
+    long block_filters() const {
+        const long rows = kFilterBlockBytes / (Points * channels * long(sizeof(T))) / 12 * 12;
+        return rows < 12 ? (filters < 12 ? filters : 12) : (rows < filters ? rows : filters);
+    }
+
     long block_vectors(long vectors) const {
         const long per_vector = Points * (channels + filters) * Width * long(sizeof(T));
         long block = (4l << 20) / per_vector;

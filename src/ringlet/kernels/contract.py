@@ -43,6 +43,12 @@ LANE_MULTIPLE = 8
 CONV_ALGORITHMS = ("direct", "gemm", "winograd2", "winograd4")
 """Ways to compute a convolution. Winograd needs 3x3 kernels, stride 1, dilation 1 and one group."""
 
+NO_ELEMENT = 65535
+"""In ``argmax``: nothing flows back through this window. So a window has at most 65,535 elements."""
+
+ARCTANH_LIMIT = 7.25
+"""Arctanh saturates at ± this, with derivative zero there: padding lanes stay finite whatever they hold."""
+
 DICE_SMOOTH = 1.0
 """Added to numerator and denominator of the dice coefficient, so that two empty masks agree."""
 
@@ -79,10 +85,14 @@ class Kernels(Protocol):
         """
 
     def conv2d_backward_data(
-        self, dy: Floats, weight: Floats, dx: Floats, *, stride: Pair, padding: Pair, dilation: Pair, groups: int,
-        algorithm: str, accumulate: bool,
+        self, dy: Floats, weight: Floats, dx: Floats, mask: Floats | None = None, *, stride: Pair, padding: Pair,
+        dilation: Pair, groups: int, algorithm: str, accumulate: bool,
     ) -> None:
-        """The transpose of ``conv2d_forward`` in ``x``. With a bias added by the caller it is also the transposed convolution."""
+        """The transpose of ``conv2d_forward`` in ``x``. With a bias added by the caller it is also the transposed convolution.
+
+        With ``mask`` (shape of ``dx``) the result is zero where ``mask <= 0``: if ``x`` came out of a ReLU, ``mask = x`` takes
+        the gradient back through it in the same pass.
+        """
 
     def conv2d_backward_weight(
         self, x: Floats, dy: Floats, dweight: Floats, *, stride: Pair, padding: Pair, dilation: Pair, groups: int,
@@ -109,13 +119,17 @@ class Kernels(Protocol):
     # -- pooling ------------------------------------------------------------------------------------------------------
     def max_pool2d_forward(
         self, x: Floats, y: Floats, argmax: NDArray[np.uint16], *, kernel: Pair, stride: Pair, padding: Pair,
+        relu: bool = False,
     ) -> None:
-        """Maximum of each window (windows are cut at the border); ``argmax`` (shape of ``y``) gets ``r * S + s`` of the first maximum."""
+        """Maximum of each window (windows are cut at the border); ``argmax`` (shape of ``y``) gets ``r * S + s`` of the first one.
+
+        With ``relu``, where the maximum is not positive, ``y`` is zero and ``argmax`` is ``NO_ELEMENT``.
+        """
 
     def max_pool2d_backward(
         self, dy: Floats, argmax: NDArray[np.uint16], dx: Floats, *, kernel: Pair, stride: Pair, padding: Pair, accumulate: bool,
     ) -> None:
-        """Each ``dy`` goes to the element that ``argmax`` names; overlapping windows add up."""
+        """Each ``dy`` goes to the element that ``argmax`` names, if any; overlapping windows add up."""
 
     def avg_pool2d_forward(self, x: Floats, y: Floats, *, kernel: Pair, stride: Pair, padding: Pair) -> None:
         """Mean of each window over the elements inside ``x`` (padding is not counted)."""

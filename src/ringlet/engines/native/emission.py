@@ -28,6 +28,10 @@ class Emitter:
     state: Mapping[str, Floats]
     trainable: frozenset[str]
     """Values that depend on a parameter: only their gradients are computed."""
+    consumed_once: frozenset[str] = frozenset()
+    """Results of a ReLU with a single consumer, which may take its gradient back through that ReLU at once."""
+    rectified: set[str] = field(default_factory=set)
+    """Those of them whose consumer has done so."""
     calls: list[Call] = field(default_factory=list)
     _pending: dict[str, Tensor] = field(default_factory=dict)
     _saved: dict[tuple[str, str], Tensor] = field(default_factory=dict)

@@ -1,4 +1,8 @@
-"""From a spec's nodes to what the native engine runs: ReLU joins what feeds it, the loss joins the last node."""
+"""From a spec's nodes to what the native engine runs: ReLU joins what feeds it, the loss joins the last node.
+
+A ReLU between such an operation and a maximum pool moves behind the pool, where there is less to do: the maximum of
+rectified values is the rectified maximum, and so are the gradients. Its input then need not outlive the forward pass.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,9 @@ LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "mse", "m
 TAKES_RELU = frozenset({"conv2d", "conv2d_transpose", "dense", "batch_norm"})
 """Operations whose kernels apply ReLU in the same pass."""
 
+COMMUTES_WITH_RELU = frozenset({"max_pool2d", "global_max_pool2d"})
+"""Operations that may come before the ReLU instead of after it."""
+
 _FUSED_LOSSES = {
     ("softmax", "categorical_cross_entropy"): "softmax_cross_entropy",
     ("sigmoid", "binary_cross_entropy"): "sigmoid_binary_cross_entropy",
@@ -22,7 +29,7 @@ _FUSED_LOSSES = {
 
 @dataclass(frozen=True)
 class FusedNode:
-    """A node together with the ReLU it absorbed; ``output`` names the value it produces."""
+    """A node together with the ReLU that is applied to its result; ``output`` names the value it produces."""
 
     node: Node
     output: str
@@ -59,8 +66,14 @@ def fuse(spec: ModelSpec) -> tuple[FusedNode, ...]:
         and uses[node.inputs[0]] == 1
     }
     relus = set(absorbed_by.values())
+    postponed = {
+        node.inputs[0]: node.name
+        for node in spec.nodes
+        if node.op in COMMUTES_WITH_RELU and node.inputs[0] in relus and uses[node.inputs[0]] == 1
+    }
+    rectified = {name for name, relu in absorbed_by.items() if relu not in postponed} | set(postponed.values())
     return tuple(
-        FusedNode(node, absorbed_by.get(node.name, node.name), node.name in absorbed_by, index)
+        FusedNode(node, absorbed_by.get(node.name, node.name), node.name in rectified, index)
         for index, node in enumerate(spec.nodes)
         if node.name in used and node.op != "input" and node.name not in relus
     )

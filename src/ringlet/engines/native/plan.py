@@ -6,6 +6,7 @@ its bytes by lifetime, choose convolution algorithms, bind.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from ringlet.engines.contract import FlatTensors
 from ringlet.engines.native.binding import Action, BoundCall, StepContext, bind
 from ringlet.engines.native.buffers import Arena, Call, Storage, assign_offsets, lifetimes, new_tensor, peak_bytes
 from ringlet.engines.native.emission import Emitter
-from ringlet.engines.native.fusion import FusedNode, Head, fuse, loss_head
+from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, Head, fuse, loss_head
 from ringlet.engines.native.operations import Operation, create_operation
 from ringlet.engines.native.placement import place_values
 from ringlet.engines.native.targets import TargetEncoder
@@ -124,6 +125,14 @@ class Plan:
         return chosen
 
 
+def _rectified_for_one(nodes: Iterable[FusedNode]) -> frozenset[str]:
+    """Results of a fused ReLU that a single node reads."""
+    uses = Counter(name for fused in nodes for name in fused.inputs)
+    return frozenset(
+        fused.output for fused in nodes if fused.relu and fused.node.op in TAKES_RELU and uses[fused.output] == 1
+    )
+
+
 def compile_plan(
     spec: ModelSpec,
     local_batch_size: int,
@@ -181,7 +190,13 @@ class _ProgramWriter:
         values = place_values(operations, self._shapes, self.dtype, kept=kept)
         flat = self.tensors
         emit = Emitter(
-            self.dtype, values, flat.parameters.views, flat.gradients.views, flat.state.views, self._trainable
+            self.dtype,
+            values,
+            flat.parameters.views,
+            flat.gradients.views,
+            flat.state.views,
+            self._trainable,
+            _rectified_for_one(self._nodes) - kept,
         )
         return operations, emit
 

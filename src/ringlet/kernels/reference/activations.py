@@ -12,11 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import UnknownNameError
-from ringlet.kernels.contract import Activation, Floats
+from ringlet.kernels.contract import ARCTANH_LIMIT, Activation, Floats
 from ringlet.kernels.reference.movement import store
-
-ARCTANH_LIMIT = 7.25
-"""Arctanh saturates at ±this (|x| > 0.999999), with derivative zero there: padding lanes stay finite for any ``x``."""
 
 
 def activation_forward(kind: Activation, x: Floats, y: Floats, *, slope: float) -> None:

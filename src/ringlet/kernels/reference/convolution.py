@@ -45,6 +45,7 @@ def conv2d_backward_data(
     dy: Floats,
     weight: Floats,
     dx: Floats,
+    mask: Floats | None = None,
     *,
     stride: Pair,
     padding: Pair,
@@ -62,6 +63,8 @@ def conv2d_backward_data(
         patch = dy_groups[:, :, *tap.outputs]
         product = weight_groups[..., tap.row, tap.column].swapaxes(1, 2) @ _matrix(patch)
         dx_groups[:, :, *tap.inputs] += product.reshape(groups, -1, *patch.shape[2:])
+    if mask is not None:
+        dx *= mask > 0
 
 
 def conv2d_backward_weight(

@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.kernels.contract import Floats, Pair
+from ringlet.kernels.contract import NO_ELEMENT, Floats, Pair
 from ringlet.kernels.reference.windows import Tap, iterate_taps
 
 
 def max_pool2d_forward(
-    x: Floats, y: Floats, argmax: NDArray[np.uint16], *, kernel: Pair, stride: Pair, padding: Pair
+    x: Floats,
+    y: Floats,
+    argmax: NDArray[np.uint16],
+    *,
+    kernel: Pair,
+    stride: Pair,
+    padding: Pair,
+    relu: bool = False,
 ) -> None:
-    """Maximum of each window; ``argmax`` gets ``r * S + s`` of the first maximum."""
+    """Maximum of each window; ``argmax`` gets ``r * S + s`` of the first one, with ``relu`` only if it is positive."""
     rows = np.arange(y.shape[1]) * stride[0] - padding[0]
     columns = np.arange(y.shape[2]) * stride[1] - padding[1]
     # Begin with each window's first element inside the image, so that argmax never names padding.
@@ -27,6 +34,9 @@ def max_pool2d_forward(
         better = candidate > best
         np.copyto(best, candidate, where=better)
         np.copyto(where, np.uint16(tap.row * kernel[1] + tap.column), where=better)
+    if relu:
+        argmax[y <= 0] = NO_ELEMENT
+        np.maximum(y, 0, out=y)
 
 
 def max_pool2d_backward(

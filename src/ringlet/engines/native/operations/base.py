@@ -81,7 +81,7 @@ class Operation(ABC):
     def before_relu(self, emit: Emitter) -> Tensor:
         """The output's gradient, taken back through the ReLU that the operation absorbed."""
         gradient = emit.gradient(self.output)
-        if not self.relu:
+        if not self.relu or self.output in emit.rectified:
             return gradient
         masked = emit.writable_gradient(self.output)
         emit.call(

@@ -36,7 +36,11 @@ class Convolution(Operation):
         if (target := emit.target(self.inputs[0])) is not None:
             dx, accumulate = target
             weight = self.parameter(emit, "weight")
-            emit.call("conv2d_backward_data", dy, weight, dx, accumulate=accumulate, **self._geometry())
+            mask = None
+            if self.inputs[0] in emit.consumed_once:
+                mask = x
+                emit.rectified.add(self.inputs[0])
+            emit.call("conv2d_backward_data", dy, weight, dx, mask, accumulate=accumulate, **self._geometry())
 
     def _geometry(self) -> dict[str, Any]:
         return {

@@ -39,8 +39,9 @@ class BatchNorm(Operation):
     def backward(self, emit: Emitter) -> None:
         """One call; the kernel always writes the input's gradient, needed or not."""
         x, y, dy = emit.values[self.inputs[0]], emit.values[self.output], emit.gradient(self.output)
+        relu = self.relu and self.output not in emit.rectified
         # Without a ReLU the kernel does not look at y: passing x lets y's memory go early.
-        y = y if self.relu else x
+        y = y if relu else x
         dx, accumulate = emit.target(self.inputs[0], reuse=self.output) or (emit.like(self.inputs[0]), False)
         scale = self.parameter(emit, "scale")
         dscale, dshift = self.parameter_gradient(emit, "scale"), self.parameter_gradient(emit, "shift")
@@ -55,7 +56,7 @@ class BatchNorm(Operation):
             dx,
             dscale,
             dshift,
-            relu=self.relu,
+            relu=relu,
             accumulate=accumulate,
         )
 

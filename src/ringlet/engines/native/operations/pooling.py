@@ -36,9 +36,9 @@ class _Pool(Operation):
 
 class _MaxPool(_Pool):
     def forward(self, emit: Emitter) -> None:
-        """One call; the places of the maxima are kept."""
+        """One call; the places of the maxima are kept, those that a postponed ReLU cuts off excepted."""
         x, y = emit.values[self.inputs[0]], self.as_image(emit.values[self.output])
-        emit.call("max_pool2d_forward", x, y, self._argmax(emit), **self.window())
+        emit.call("max_pool2d_forward", x, y, self._argmax(emit), relu=self.relu, **self.window())
 
     def backward(self, emit: Emitter) -> None:
         """One call."""
