@@ -89,9 +89,7 @@ def test_one_value_per_channel_gives_the_shift(lab):
     layer = make_layer(lab, 1, (3,))
     expected_var = MOMENTUM * layer.running_var
     train(lab, layer, 1, relu=False)
-    # Without variance 1 / sqrt(epsilon) = 316 magnifies the rounding of x * scale + shift, for those who fold them so.
-    rounding = 4 * np.finfo(lab.dtype).eps * 2 / np.sqrt(EPSILON)
-    np.testing.assert_allclose(lab.samples(layer.y, 1), layer.beta[None], rtol=0, atol=rounding)
+    lab.assert_activation(layer.y, layer.beta[None], 1)
     lab.assert_close(layer.running_var, expected_var)
 
 

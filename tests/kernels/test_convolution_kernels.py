@@ -132,6 +132,16 @@ def check_backward_data(lab, g: Geometry, n: int, algorithm: str, *, accumulate:
     lab.assert_gradient(dx, expected, n, factor=factor_of(algorithm))
 
 
+def check_masked_backward_data(lab, g: Geometry, n: int, algorithm: str, *, accumulate: bool) -> None:
+    weight, dy = lab.parameter(*g.weight_shape), lab.gradient(n, g.filters, *g.output_size)
+    mask = np.maximum(lab.activation(n, g.channels, *g.size), 0)
+    plain = lab.gradient(n, g.channels, *g.size)
+    masked = plain.copy()
+    lab.kernels.conv2d_backward_data(dy, weight, plain, **g.window, algorithm=algorithm, accumulate=accumulate)
+    lab.kernels.conv2d_backward_data(dy, weight, masked, mask, **g.window, algorithm=algorithm, accumulate=accumulate)
+    np.testing.assert_array_equal(masked, np.where(mask > 0, plain, 0))
+
+
 def check_backward_weight(lab, g: Geometry, n: int, algorithm: str) -> None:
     x, dy = lab.activation(n, g.channels, *g.size), lab.gradient(n, g.filters, *g.output_size)
     dweight = lab.unwritten(*g.weight_shape)
@@ -144,6 +154,21 @@ def check_backward_weight(lab, g: Geometry, n: int, algorithm: str) -> None:
 @pytest.mark.parametrize(("geometry", "num_samples", "algorithm"), CASES)
 def test_forward_equals_torch(lab, geometry, num_samples, algorithm):
     check_forward(lab, geometry, num_samples, algorithm)
+
+
+@pytest.mark.parametrize("accumulate", [True, False], ids=["add", "overwrite"])
+@pytest.mark.parametrize(("geometry", "num_samples", "algorithm"), CASES[::7])
+def test_a_mask_takes_the_data_gradient_through_a_relu(lab, geometry, num_samples, algorithm, accumulate):
+    check_masked_backward_data(lab, geometry, num_samples, algorithm, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "gemm", "winograd2", "winograd4"])
+def test_a_fused_relu_passes_on_what_is_not_a_number(lab, algorithm):
+    x, weight = np.full((4, 6, 6, 8), np.nan, lab.dtype), lab.parameter(4, 4, 3, 3)
+    y = np.zeros((4, 6, 6, 8), lab.dtype)
+    window = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    lab.kernels.conv2d_forward(x, weight, None, y, **window, relu=True, algorithm=algorithm)
+    assert np.isnan(y).all()
 
 
 @pytest.mark.parametrize(("geometry", "num_samples", "algorithm"), CASES)

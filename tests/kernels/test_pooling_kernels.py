@@ -10,6 +10,8 @@ import torch.nn.functional as F  # noqa: N812
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ringlet.kernels.contract import NO_ELEMENT
+
 
 class Pool(NamedTuple):
     channels: int
@@ -152,3 +154,20 @@ def test_any_pooling_equals_torch(make_lab, kernels, dtype, pool, num_samples, s
     lab = make_lab(kernels, dtype, seed)
     check_max(lab, pool, num_samples, accumulate=bool(seed % 2))
     check_average(lab, pool, num_samples, accumulate=bool(seed % 2))
+
+
+@pools
+def test_a_relu_on_top_of_the_maximum_equals_torch(lab, n, pool):
+    x, dy = lab.activation(n, pool.channels, *pool.size), lab.gradient(n, pool.channels, *pool.output_size())
+    x -= 1  # so that many windows have no positive element
+    x_torch = lab.oracle(x, n)
+    y_torch = F.max_pool2d(x_torch.relu(), *pool.torch_arguments, ceil_mode=pool.ceil_mode)
+    y_torch.backward(lab.constant(dy, n))
+    y = np.full((pool.channels, *pool.output_size(), x.shape[-1]), np.nan, lab.dtype)
+    argmax = np.zeros(y.shape, np.uint16)
+    lab.kernels.max_pool2d_forward(x, y, argmax, **pool.window, relu=True)
+    lab.assert_activation(y, y_torch, n, factor=0.1)
+    np.testing.assert_array_equal(argmax == NO_ELEMENT, y == 0)
+    dx = np.full(x.shape, np.nan, lab.dtype)
+    lab.kernels.max_pool2d_backward(dy, argmax, dx, **pool.window, accumulate=False)
+    lab.assert_gradient(dx, x_torch.grad, n)

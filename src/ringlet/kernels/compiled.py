@@ -1,4 +1,4 @@
-"""The compiled kernels: the functions of the C++ module under the names of :class:`ringlet.kernels.contract.Kernels`."""
+"""The compiled kernels: the C++ module's functions under the names of :class:`ringlet.kernels.contract.Kernels`."""
 
 from __future__ import annotations
 

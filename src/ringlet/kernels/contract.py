@@ -65,7 +65,7 @@ class Kernels(Protocol):
 
     # -- data movement ------------------------------------------------------------------------------------------------
     def pack(self, samples: NDArray[Any], out: Floats) -> None:
-        """``samples (n, *shape)`` (the floating dtype of ``out``, or uint8) to ``out (*shape, L)``; padding lanes become zero."""
+        """``samples (n, *shape)`` (``out``'s dtype, or uint8) to ``out (*shape, L)``; padding lanes become zero."""
 
     def unpack(self, activations: Floats, out: Floats) -> None:
         """``activations (*shape, L)`` to ``out (n, *shape)``, dropping padding lanes."""
@@ -75,27 +75,56 @@ class Kernels(Protocol):
 
     # -- convolution --------------------------------------------------------------------------------------------------
     def conv2d_forward(
-        self, x: Floats, weight: Floats, bias: Floats | None, y: Floats, *, stride: Pair, padding: Pair, dilation: Pair,
-        groups: int, relu: bool, algorithm: str,
+        self,
+        x: Floats,
+        weight: Floats,
+        bias: Floats | None,
+        y: Floats,
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
+        relu: bool,
+        algorithm: str,
     ) -> None:
         """``y[k,p,q,n] = bias[k] + sum_{c,r,s} weight[k,c,r,s] * x[c, p*sh - ph + r*dh, q*sw - pw + s*dw, n]``.
 
-        ``x (C, H, W, L)``, ``weight (K, C/groups, R, S)``, ``y (K, P, Q, L)``; zeros outside ``x``; ReLU on top if ``relu``.
-        ``algorithm`` is one of ``CONV_ALGORITHMS``; implementations may ignore it but must accept every applicable one.
+        ``x (C, H, W, L)``, ``weight (K, C/groups, R, S)``, ``y (K, P, Q, L)``; zeros outside ``x``; ReLU on top if
+        ``relu``. ``algorithm`` is one of ``CONV_ALGORITHMS``; implementations may ignore it but must accept every
+        applicable one.
         """
 
     def conv2d_backward_data(
-        self, dy: Floats, weight: Floats, dx: Floats, mask: Floats | None = None, *, stride: Pair, padding: Pair,
-        dilation: Pair, groups: int, algorithm: str, accumulate: bool,
+        self,
+        dy: Floats,
+        weight: Floats,
+        dx: Floats,
+        mask: Floats | None = None,
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
+        algorithm: str,
+        accumulate: bool,
     ) -> None:
-        """The transpose of ``conv2d_forward`` in ``x``. With a bias added by the caller it is also the transposed convolution.
+        """The transpose of ``conv2d_forward`` in ``x``; with a bias added by the caller, the transposed convolution.
 
-        With ``mask`` (shape of ``dx``) the result is zero where ``mask <= 0``: if ``x`` came out of a ReLU, ``mask = x`` takes
-        the gradient back through it in the same pass.
+        With ``mask`` (shape of ``dx``) the result is zero where ``mask <= 0``: if ``x`` came out of a ReLU,
+        ``mask = x`` takes the gradient back through it in the same pass.
         """
 
     def conv2d_backward_weight(
-        self, x: Floats, dy: Floats, dweight: Floats, *, stride: Pair, padding: Pair, dilation: Pair, groups: int,
+        self,
+        x: Floats,
+        dy: Floats,
+        dweight: Floats,
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
         algorithm: str,
     ) -> None:
         """``dweight[k,c,r,s] = sum_{p,q,n} dy[k,p,q,n] * x[c, p*sh - ph + r*dh, q*sw - pw + s*dw, n]``."""
@@ -118,16 +147,31 @@ class Kernels(Protocol):
 
     # -- pooling ------------------------------------------------------------------------------------------------------
     def max_pool2d_forward(
-        self, x: Floats, y: Floats, argmax: NDArray[np.uint16], *, kernel: Pair, stride: Pair, padding: Pair,
+        self,
+        x: Floats,
+        y: Floats,
+        argmax: NDArray[np.uint16],
+        *,
+        kernel: Pair,
+        stride: Pair,
+        padding: Pair,
         relu: bool = False,
     ) -> None:
-        """Maximum of each window (windows are cut at the border); ``argmax`` (shape of ``y``) gets ``r * S + s`` of the first one.
+        """Maximum of each window (cut at the border); ``argmax`` (shape of ``y``) gets ``r * S + s`` of the first one.
 
         With ``relu``, where the maximum is not positive, ``y`` is zero and ``argmax`` is ``NO_ELEMENT``.
         """
 
     def max_pool2d_backward(
-        self, dy: Floats, argmax: NDArray[np.uint16], dx: Floats, *, kernel: Pair, stride: Pair, padding: Pair, accumulate: bool,
+        self,
+        dy: Floats,
+        argmax: NDArray[np.uint16],
+        dx: Floats,
+        *,
+        kernel: Pair,
+        stride: Pair,
+        padding: Pair,
+        accumulate: bool,
     ) -> None:
         """Each ``dy`` goes to the element that ``argmax`` names, if any; overlapping windows add up."""
 
@@ -135,42 +179,92 @@ class Kernels(Protocol):
         """Mean of each window over the elements inside ``x`` (padding is not counted)."""
 
     def avg_pool2d_backward(
-        self, dy: Floats, dx: Floats, *, kernel: Pair, stride: Pair, padding: Pair, accumulate: bool,
+        self,
+        dy: Floats,
+        dx: Floats,
+        *,
+        kernel: Pair,
+        stride: Pair,
+        padding: Pair,
+        accumulate: bool,
     ) -> None:
         """Each ``dy / count`` goes to the elements of its window."""
 
     # -- batch normalisation ------------------------------------------------------------------------------------------
     def batch_norm_forward_train(
-        self, x: Floats, gamma: Floats, beta: Floats, y: Floats, mean: Floats, inv_std: Floats, running_mean: Floats,
-        running_var: Floats, *, n: int, momentum: float, epsilon: float, relu: bool,
+        self,
+        x: Floats,
+        gamma: Floats,
+        beta: Floats,
+        y: Floats,
+        mean: Floats,
+        inv_std: Floats,
+        running_mean: Floats,
+        running_var: Floats,
+        *,
+        n: int,
+        momentum: float,
+        epsilon: float,
+        relu: bool,
     ) -> None:
-        """``y = gamma * (x - mean) * inv_std + beta`` per channel, over the ``n`` real lanes and all pixels; ReLU on top if ``relu``.
+        """``y = gamma * (x - mean) * inv_std + beta`` per channel, ReLU on top if ``relu``.
 
-        Writes the batch's ``mean`` and ``inv_std = 1 / sqrt(var + epsilon)`` (biased variance, two passes) for the backward
-        pass. ``running = momentum * running + (1 - momentum) * batch``, with the unbiased variance (count / (count - 1);
+        Statistics are over the ``n`` real lanes and all pixels. Writes the batch's ``mean`` and
+        ``inv_std = 1 / sqrt(var + epsilon)`` (biased variance, as exact as two passes) for the backward pass.
+        ``running = momentum * running + (1 - momentum) * batch``, with the unbiased variance (count / (count - 1);
         biased if count is 1). ``y`` may be ``x``'s buffer only if the backward pass is never called.
         """
 
     def batch_norm_forward_infer(
-        self, x: Floats, gamma: Floats, beta: Floats, running_mean: Floats, running_var: Floats, y: Floats, *,
-        epsilon: float, relu: bool,
+        self,
+        x: Floats,
+        gamma: Floats,
+        beta: Floats,
+        running_mean: Floats,
+        running_var: Floats,
+        y: Floats,
+        *,
+        epsilon: float,
+        relu: bool,
     ) -> None:
         """The same with the running statistics, which stay as they are."""
 
     def batch_norm_backward(
-        self, x: Floats, y: Floats, gamma: Floats, dy: Floats, mean: Floats, inv_std: Floats, dx: Floats, dgamma: Floats,
-        dbeta: Floats, *, n: int, relu: bool, accumulate: bool,
+        self,
+        x: Floats,
+        y: Floats,
+        gamma: Floats,
+        dy: Floats,
+        mean: Floats,
+        inv_std: Floats,
+        dx: Floats,
+        dgamma: Floats,
+        dbeta: Floats,
+        *,
+        n: int,
+        relu: bool,
+        accumulate: bool,
     ) -> None:
         """With ``g = dy * (y > 0)`` if ``relu`` else ``dy``, ``h = (x - mean) * inv_std`` and M = n * pixels:
-        ``dbeta = sum g``, ``dgamma = sum g h``, ``dx = gamma * inv_std * (g - dbeta / M - h * dgamma / M)``; padding lanes of
-        ``dx`` get zeros. ``dx`` may be ``dy``'s buffer (then without ``accumulate``)."""
+        ``dbeta = sum g``, ``dgamma = sum g h``, ``dx = gamma * inv_std * (g - dbeta / M - h * dgamma / M)``;
+        padding lanes of ``dx`` get zeros. ``dx`` may be ``dy``'s buffer (then without ``accumulate``)."""
 
     # -- element by element -------------------------------------------------------------------------------------------
     def activation_forward(self, kind: Activation, x: Floats, y: Floats, *, slope: float) -> None:
-        """``y = f(x)``; ``slope`` is leaky ReLU's. ``y`` may be ``x``."""
+        """``y = f(x)``; ``slope`` is leaky ReLU's, arctanh is cut at ``± ARCTANH_LIMIT``. ``y`` may be ``x``.
+
+        ReLU passes on what is not a number: a diverged network must not look healthy.
+        """
 
     def activation_backward(
-        self, kind: Activation, y: Floats, dy: Floats, dx: Floats, *, slope: float, accumulate: bool,
+        self,
+        kind: Activation,
+        y: Floats,
+        dy: Floats,
+        dx: Floats,
+        *,
+        slope: float,
+        accumulate: bool,
     ) -> None:
         """``dx = dy * f'(x)`` where ``f'`` is computed from ``y = f(x)``. ``dx`` may be ``dy``."""
 
@@ -179,8 +273,8 @@ class Kernels(Protocol):
 
         Element ``i`` (flat index without the lane axis, modulo 2^32) of lane ``j`` is kept when
         ``hash(i, j, key) >= floor(rate * 2^32)`` with, in 32-bit arithmetic and ``mix`` as in :func:`reference.mix32`,
-        ``hash = mix(mix(i ^ low(key)) + j * 0x9E3779B9 ^ high(key))`` (``^`` binds weaker than ``+``). So a mask is a pure
-        function of its key: nothing is stored, nothing depends on the number of lanes.
+        ``hash = mix(mix(i ^ low(key)) + j * 0x9E3779B9 ^ high(key))`` (``^`` binds weaker than ``+``). So a mask is
+        a pure function of its key: nothing is stored, nothing depends on the number of lanes.
         """
 
     def softmax_forward(self, x: Floats, y: Floats) -> None:
@@ -191,45 +285,93 @@ class Kernels(Protocol):
 
     # -- losses -------------------------------------------------------------------------------------------------------
     def loss(
-        self, kind: Loss, prediction: Floats, target: NDArray[Any], dprediction: Floats | None, *, n: int, scale: float,
+        self,
+        kind: Loss,
+        prediction: Floats,
+        target: NDArray[Any],
+        dprediction: Floats | None,
+        *,
+        n: int,
+        scale: float,
     ) -> float:
         """The sum over the ``n`` samples of each sample's loss; ``dprediction`` gets ``scale`` times its gradient.
 
-        ``prediction (C, …, L)``. For the two categorical kinds ``target`` is int32 ``(…, L)``, a class per pixel; otherwise it
-        has prediction's shape and dtype. A sample's loss is a mean over its pixels (categorical) or elements (others):
+        ``prediction (C, …, L)``. For the two categorical kinds ``target`` is int32 ``(…, L)``, a class per pixel;
+        otherwise it has prediction's shape and dtype. A sample's loss is a mean over its pixels (categorical) or
+        elements (others):
         ``softmax_cross_entropy`` takes logits: ``-log softmax(x)[t]``; ``categorical_cross_entropy`` probabilities;
         ``sigmoid_binary_cross_entropy`` logits: ``max(x, 0) - x t + log(1 + exp(-|x|))``; ``binary_cross_entropy``
         probabilities, clipped to ``[1e-7, 1 - 1e-7]`` (categorical also; gradient zero where clipped); ``dice`` is
-        ``1 - (2 sum(p t) + s) / (sum p + sum t + s)`` over the sample, ``s = DICE_SMOOTH``; ``mse``; ``mae`` (gradient 0 at 0).
+        ``1 - (2 sum(p t) + s) / (sum p + sum t + s)`` over the sample, ``s = DICE_SMOOTH``; ``mse``; ``mae``
+        (gradient 0 at 0).
         """
 
-    # -- optimizers: flat one-dimensional arrays, updated in place ------------------------------------------------------
+    # -- optimizers: flat one-dimensional arrays, updated in place ----------------------------------------------------
     def sgd_update(
-        self, parameters: Floats, gradients: Floats, velocity: Floats | None, *, learning_rate: float, momentum: float,
-        nesterov: bool, weight_decay: float, decoupled: bool,
+        self,
+        parameters: Floats,
+        gradients: Floats,
+        velocity: Floats | None,
+        *,
+        learning_rate: float,
+        momentum: float,
+        nesterov: bool,
+        weight_decay: float,
+        decoupled: bool,
     ) -> None:
-        """``g' = g + weight_decay * w`` (or, decoupled, ``w -= lr * weight_decay * w`` first); ``v = momentum * v + g'``;
-        ``w -= lr * v``, with Nesterov ``w -= lr * (g' + momentum * v)``. ``velocity`` is None when momentum is 0."""
+        """``g' = g + weight_decay * w`` (or, decoupled, ``w -= lr * weight_decay * w`` first);
+        ``v = momentum * v + g'``; ``w -= lr * v``, with Nesterov ``w -= lr * (g' + momentum * v)``.
+        ``velocity`` is None when momentum is 0."""
 
     def rmsprop_update(
-        self, parameters: Floats, gradients: Floats, square: Floats, *, learning_rate: float, rho: float, epsilon: float,
-        weight_decay: float, decoupled: bool,
+        self,
+        parameters: Floats,
+        gradients: Floats,
+        square: Floats,
+        *,
+        learning_rate: float,
+        rho: float,
+        epsilon: float,
+        weight_decay: float,
+        decoupled: bool,
     ) -> None:
         """``s = rho s + (1 - rho) g²``; ``w -= lr g / (sqrt(s) + epsilon)``."""
 
     def adam_update(
-        self, parameters: Floats, gradients: Floats, first: Floats, second: Floats, *, learning_rate: float, beta1: float,
-        beta2: float, epsilon: float, step: int, weight_decay: float, decoupled: bool, nesterov: bool,
+        self,
+        parameters: Floats,
+        gradients: Floats,
+        first: Floats,
+        second: Floats,
+        *,
+        learning_rate: float,
+        beta1: float,
+        beta2: float,
+        epsilon: float,
+        step: int,
+        weight_decay: float,
+        decoupled: bool,
+        nesterov: bool,
     ) -> None:
         """``m = b1 m + (1 - b1) g``; ``v = b2 v + (1 - b2) g²``; ``w -= lr m^ / (sqrt(v^) + epsilon)`` where
         ``m^ = m / (1 - b1^step)``, ``v^ = v / (1 - b2^step)`` and ``step`` counts from 1. With ``nesterov`` (Nadam)
         ``m^ = b1 m / (1 - b1^(step+1)) + (1 - b1) g / (1 - b1^step)``."""
 
     def adadelta_update(
-        self, parameters: Floats, gradients: Floats, square: Floats, delta: Floats, *, learning_rate: float, rho: float,
-        epsilon: float, weight_decay: float, decoupled: bool,
+        self,
+        parameters: Floats,
+        gradients: Floats,
+        square: Floats,
+        delta: Floats,
+        *,
+        learning_rate: float,
+        rho: float,
+        epsilon: float,
+        weight_decay: float,
+        decoupled: bool,
     ) -> None:
-        """``s = rho s + (1 - rho) g²``; ``u = g sqrt(d + epsilon) / sqrt(s + epsilon)``; ``d = rho d + (1 - rho) u²``; ``w -= lr u``."""
+        """``s = rho s + (1 - rho) g²``; ``u = g sqrt(d + epsilon) / sqrt(s + epsilon)``;
+        ``d = rho d + (1 - rho) u²``; ``w -= lr u``."""
 
     def sum_squares(self, values: Floats) -> float:
         """``sum(values²)`` in float64, added in a fixed order."""

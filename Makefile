@@ -1,0 +1,79 @@
+# make train   from nothing to a trained network: sets up .venv, installs Ringlet, trains on built-in data
+# make test    sets up all that the tests need, then lint, types, import rules, documentation tables and all tests
+# make help    the rest
+
+PYTHON ?= python3
+VENV ?= .venv
+TRAIN_OPTIONS ?=
+PYTEST_OPTIONS ?=
+PYTEST_WORKERS ?= 2
+# What `make test` insists on; `make test KERNELS=reference` accepts a machine without a C++ compiler.
+KERNELS ?= compiled
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find src native -type f \
+	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
+CHECKED := src tests benchmarks scripts
+
+# One thread per process: the tests run in PYTEST_WORKERS processes. Their caches stay inside the repository's build folder.
+TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache
+
+.DELETE_ON_ERROR:
+.PHONY: help install train test lint check-kernels bench docs clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-14s %s\n' "$$name" "$$text"; done
+
+install: $(VENV)/.installed  ## install Ringlet into .venv
+
+train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAIN_OPTIONS="--model … --dataset …")
+	$(BIN)/ringlet train $(TRAIN_OPTIONS)
+
+test: lint check-kernels  ## lint, types, import rules, documentation tables and all tests
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_OPTIONS)
+
+lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, documentation tables
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/update_docs.py --check
+
+# Without a compiler the installation falls back to the reference kernels; the suite must not pass like that unnoticed.
+check-kernels: $(VENV)/.installed-dev
+	@$(BIN)/python -c "import sys; from ringlet.kernels import available as found; print('kernels to test:', *found()); \
+	'$(KERNELS)' in found() or sys.exit('the $(KERNELS) kernels were not built. With a C++20 compiler: make clean test; \
+	to see why: $(PIP) install -v --no-build-isolation . ; to accept it: make test KERNELS=reference')"
+
+bench: $(VENV)/.installed-dev  ## the benchmarks whose figures the README quotes
+	for name in startup training_speed thread_scaling memory kernels; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+docs: $(VENV)/.installed-dev  ## rewrite the tables in docs/ from the code
+	$(BIN)/python scripts/update_docs.py
+
+clean:  ## remove .venv, build results and caches (runs/ stays)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f src/ringlet/kernels/_native*.so
+
+# Build tools live in .venv, so that a change in Python files does not rebuild the kernels. A system's CMake serves;
+# where there is none, its wheel is tried.
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ringlet needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV) || { echo 'no venv: on Debian and Ubuntu, apt install python3-venv' >&2; exit 1; }
+	$(PIP) install 'scikit-build-core>=0.11' 'nanobind>=2.4' ninja
+	command -v cmake > /dev/null || $(PIP) install cmake || true
+	touch $@
+
+# The package is installed, not linked, so what runs is what users get.
+$(VENV)/.installed: $(SOURCES) | $(VENV)/.created
+	$(PIP) install --no-build-isolation .
+	touch $@
+
+# torch comes first and pinned: the plain name could bring another build of it.
+$(VENV)/.installed-dev: $(SOURCES) constraints.txt | $(VENV)/.created
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-build-isolation -c constraints.txt '.[dev]'
+	touch $(VENV)/.installed $@
