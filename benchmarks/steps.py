@@ -1,0 +1,121 @@
+"""Whole training steps (forward, backward, Adam) of one network, by Ringlet and by PyTorch, on the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.models import zoo
+from ringlet.models.spec import ModelSpec
+
+LEARNING_RATE = 1e-4
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with its batch."""
+
+    name: str
+    spec: ModelSpec
+    batch_size: int
+    loss: str = "categorical_cross_entropy"
+
+    @property
+    def gflop(self) -> float:
+        """Arithmetic of one step, counted as direct convolution."""
+        return self.spec.training_flops * self.batch_size / 1e9
+
+    def batch(self) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Random images and targets, always the same ones."""
+        rng = np.random.default_rng(0)
+        inputs = rng.normal(size=(self.batch_size, *self.spec.input_shape)).astype(np.float32)
+        if self.loss == "binary_cross_entropy":
+            return inputs, (rng.random((self.batch_size, *self.spec.output_shape)) < 0.5).astype(np.float32)
+        return inputs, rng.integers(0, self.spec.output_shape[0], self.batch_size)
+
+
+def simplecnn() -> Case:
+    """PyDTNN's example: 28x28 grey images, batch 64."""
+    return Case("simplecnn", zoo.create("simplecnn"), 64)
+
+
+def vgg16_bn() -> Case:
+    """CIFAR images, batch 32."""
+    return Case("vgg16_bn", zoo.create("vgg16_bn", input_shape=(3, 32, 32), num_classes=10), 32)
+
+
+def resnet18() -> Case:
+    """CIFAR images, batch 32."""
+    return Case("resnet18", zoo.create("resnet18", input_shape=(3, 32, 32), num_classes=10), 32)
+
+
+def unet(levels: int = 4) -> Case:
+    """128x128 images, batch 8; four times down and up: five resolutions with 8, 16, 32, 64 and 128 filters."""
+    spec = zoo.create("unet", input_shape=(3, 128, 128), width=8, levels=levels)
+    return Case("unet", spec, 8, "binary_cross_entropy")
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "simplecnn": simplecnn,
+    "vgg16_bn": vgg16_bn,
+    "resnet18": resnet18,
+    "unet": unet,
+}
+
+
+def ringlet_step(case: Case, num_threads: int | None = None) -> Callable[[], float]:
+    """A function that trains one step and gives its mean loss: exactly what ``ringlet train`` does per batch."""
+    from ringlet.data import Batch
+    from ringlet.engines.native import NativeReplica
+    from ringlet.optim import create, segments_of
+    from ringlet.training.step import Updater, training_step
+
+    inputs, targets = case.batch()
+    replica = NativeReplica(case.spec, loss=case.loss, local_batch_size=case.batch_size, threads=num_threads)
+    _ = replica.plan.training  # chooses algorithms now, not in the first timed step
+    optimizer = create("adam", learning_rate=LEARNING_RATE)
+    parameters = replica.parameters.flat
+    state = optimizer.init_state(parameters.size, parameters.dtype)
+    updater = Updater(optimizer, state, segments_of(case.spec.parameters), replica.kernels)
+    batch = Batch(inputs, targets, np.arange(case.batch_size), 0, 0, case.batch_size)
+    counter = iter(range(1, 1 << 60))
+
+    def step() -> float:
+        output = training_step(
+            replica, updater, batch, step=next(counter), learning_rate=optimizer.learning_rate, seed=0
+        )
+        return output.loss_sum / output.count
+
+    return step
+
+
+def torch_step(case: Case, *, channels_last: bool) -> Callable[[], Any]:
+    """The same in PyTorch eager with fused Adam, from the same weights; gives the loss as a tensor."""
+    import torch
+    from torch import nn
+
+    from benchmarks.torch_models import TorchModel
+    from ringlet.models.initializers import initialize
+
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model = TorchModel(case.spec)
+    model.load(initialize(case.spec, 0, "float32"))
+    model = model.to(memory_format=layout).train()
+    inputs, targets = (torch.from_numpy(array) for array in case.batch())
+    inputs = inputs.contiguous(memory_format=layout)
+    binary = case.loss == "binary_cross_entropy"
+    criterion = nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
+
+    def step() -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step

@@ -1,0 +1,104 @@
+"""Tables of the documentation, written from the code: ``python scripts/update_docs.py [--check]``.
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` in a page of ``docs/``; all else is left alone.
+With ``--check`` nothing is written, and a table that no longer tells the truth is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from ringlet import optim
+from ringlet.config.options import SECTIONS
+from ringlet.data.catalogue import catalogue
+from ringlet.models import zoo
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> None:
+    """Rewrite or check every page."""
+    stale = []
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        fresh = BLOCK.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
+        if fresh != text:
+            stale.append(page.name)
+            if "--check" not in sys.argv[1:]:
+                page.write_text(fresh, encoding="utf-8")
+    if stale and "--check" in sys.argv[1:]:
+        sys.exit(f"tables in docs/ are not those of the code ({', '.join(stale)}): run `make docs`")
+
+
+def zoo_table() -> str:
+    """Every network with its size at its default shape."""
+    rows = []
+    for name in zoo.names():
+        member, spec = zoo.describe(name), zoo.create(name)
+        shape = "x".join(map(str, spec.input_shape))
+        options = ", ".join(f"{option}={_value(value) or 'default'}" for option, value in member.options.items())
+        mflop = f"{spec.forward_flops / 1e6:,.1f}"
+        rows.append(
+            (f"`{name}`", f"{spec.num_parameters:,}", shape, member.num_classes, mflop, options, member.summary)
+        )
+    return _table(("name", "parameters", "input", "classes", "MFLOP forward", "options", "what it is"), rows)
+
+
+def options_table() -> str:
+    """Every option of a run, by section."""
+    parts = []
+    for section in SECTIONS:
+        rows = [
+            (f"`--{name.replace('_', '-')}`", _value(field.default), field.description or "")
+            for name, field in section.model_fields.items()
+        ]
+        parts.append(f"\n### {(section.__doc__ or '').strip()}\n\n{_table(('option', 'default', 'meaning'), rows)}")
+    return "".join(parts) + "\n"
+
+
+def optimizers_table() -> str:
+    """Every optimizer with its hyper-parameters."""
+    rows = []
+    for name in optim.names():
+        values = ", ".join(f"{option}={_value(value)}" for option, value in optim.options(name).items())
+        rows.append((f"`{name}`", values))
+    return _table(("optimizer", "hyper-parameters and defaults"), rows)
+
+
+def datasets_table() -> str:
+    """Every data set of the catalogue."""
+    rows = []
+    for entry in catalogue():
+        shape = "any" if entry.shape is None else "x".join(map(str, entry.shape))
+        size = f", {entry.num_bytes / 1e6:,.0f} MB" if entry.num_bytes else ""
+        rows.append((f"`{entry.name}`", entry.task, shape, f"{entry.origin}{size}", entry.licence, entry.description))
+    return _table(("name", "task", "shape", "where from", "licence", "what it is"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "zoo": zoo_table,
+    "options": options_table,
+    "optimizers": optimizers_table,
+    "datasets": datasets_table,
+}
+
+
+def _value(value: object) -> str:
+    if value is None or value in ((), {}):
+        return ""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(str, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
