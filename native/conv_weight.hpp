@@ -41,9 +41,21 @@ __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long d
     unroll<Filters>([&](auto i) { unroll<Streams>([&](auto j) { sums[i * kStreams + j] = acc[i][j]; }); });
 }
 
+// Outputs [first, last) along one axis.
+struct Range {
+    long first, last;
+
+    Range cut(const Range& other) const {
+        const long from = first > other.first ? first : other.first, to = last < other.last ? last : other.last;
+        return Range{from, to > from ? to : from};
+    }
+};
+
+// Up to three input streams: a channel and a column of the kernel each, and the outputs whose tap reads inside the input.
 struct StreamTile {
     int count;
     long channel[kStreams], tap[kStreams];
+    Range valid[kStreams], common;
 };
 
 struct FilterTile {
@@ -62,15 +74,26 @@ class WeightGradient {
     ~WeightGradient() {
         delete[] streams_;
         delete[] filters_;
+        delete[] rows_;
     }
     WeightGradient(const WeightGradient&) = delete;
     WeightGradient& operator=(const WeightGradient&) = delete;
 
     void run() {
         const long items = s_.groups * num_filters_ * s_.kernel_height * num_streams_;
-        const long sums = kFilters * kStreams;
-        const bool parked = items * sums * long(sizeof(V)) <= kParkedBytes;
-        const long row_block = parked ? rows_per_block() : s_.out_height, column_block = parked ? columns_per_block() : s_.out_width;
+        if (items * kSums * long(sizeof(V)) <= kParkedBytes)
+            run_parked(items);
+        else
+            run_whole();
+    }
+
+  private:
+    static constexpr long kSums = kFilters * kStreams;
+    static constexpr long kParkedBytes = 4l << 20, kBlockBytes = 12l << 10, kInputBytes = 256l << 10;
+
+    // Few weights: all sums stay in memory while the image passes in blocks.
+    void run_parked(long items) const {
+        const long row_block = rows_per_block(), column_block = columns_per_block();
 #pragma omp parallel num_threads(num_threads())
         {
 #ifdef _OPENMP
@@ -79,26 +102,35 @@ class WeightGradient {
             const long threads = 1;
 #endif
             const long first = items * thread_index() / threads, last = items * (thread_index() + 1) / threads;
-            if (parked) {
-                V* store_of = scratch_array<V>(kScratchOwn0, (last - first) * sums);
-                for (long i = 0; i < (last - first) * sums; ++i) store_of[i] = V{};
-                for (long row = 0; row < s_.out_height; row += row_block)
-                    for (long column = 0; column < s_.out_width; column += column_block)
-                        for (long item = first; item < last; ++item)
-                            walk_item(item, row, row + row_block, column, column + column_block, store_of + (item - first) * sums);
-                for (long item = first; item < last; ++item) write_item(item, store_of + (item - first) * sums);
-            } else {
-                for (long item = first; item < last; ++item) {
-                    V own[kFilters * kStreams] = {};
-                    walk_item(item, 0, s_.out_height, 0, s_.out_width, own);
-                    write_item(item, own);
-                }
-            }
+            V* sums = scratch_array<V>(kScratchOwn0, (last - first) * kSums);
+            for (long i = 0; i < (last - first) * kSums; ++i) sums[i] = V{};
+            for (long row = 0; row < s_.out_height; row += row_block)
+                for (long column = 0; column < s_.out_width; column += column_block)
+                    for (long item = first; item < last; ++item)
+                        walk_item(item_at(item), Range{row, row + row_block}, Range{column, column + column_block},
+                                  sums + (item - first) * kSums);
+            for (long item = first; item < last; ++item) write_item(item_at(item), sums + (item - first) * kSums);
         }
     }
 
-  private:
-    static constexpr long kParkedBytes = 4l << 20, kBlockBytes = 12l << 10;
+    // Many weights: each is finished at once. A block of input channels stays in cache while all filters pass.
+    void run_whole() const {
+        const long tile_bytes = kStreams * s_.height * s_.width * s_.lanes * long(sizeof(T)) / s_.kernel_width;
+        const long block = kInputBytes / tile_bytes > 0 ? kInputBytes / tile_bytes : 1;
+        for (long group = 0; group < s_.groups; ++group)
+            for (long first = 0; first < num_streams_; first += block) {
+                const long last = first + block < num_streams_ ? first + block : num_streams_;
+#pragma omp parallel for schedule(static) num_threads(num_threads())
+                for (long filter = 0; filter < num_filters_; ++filter)
+                    for (long row = 0; row < s_.kernel_height; ++row)
+                        for (long stream = first; stream < last; ++stream) {
+                            const Item item{group, row, filters_ + filter, streams_ + stream};
+                            V sums[kSums] = {};
+                            walk_item(item, Range{0, s_.out_height}, Range{0, s_.out_width}, sums);
+                            write_item(item, sums);
+                        }
+            }
+    }
 
     // The filters' part of a block of dy stays in the first-level cache while all taps and channels pass.
     long columns_per_block() const {
@@ -114,22 +146,32 @@ class WeightGradient {
         const long channels = s_.group_channels();
         streams_ = new StreamTile[channels * s_.kernel_width];
         filters_ = new FilterTile[s_.group_filters()];
+        rows_ = new Range[s_.kernel_height];
+        for (long r = 0; r < s_.kernel_height; ++r)
+            rows_[r] = valid_outputs(s_.height, s_.out_height, s_.stride_h, r * s_.dilation_h - s_.padding_h);
         // Taps of one row share their input in the first-level cache; with padding, border pixels would be walks of their own.
         const bool by_tap = s_.kernel_width % kStreams == 0 && s_.padding_w == 0;
-        const bool by_channel = channels >= kStreams && !by_tap;
-        const long outer = by_channel ? s_.kernel_width : channels, inner = by_channel ? channels : s_.kernel_width;
-        for (long o = 0; o < outer; ++o)
-            in_vector_tiles(inner, [&](auto tile, long start) {
-                StreamTile& streams = streams_[num_streams_++];
-                streams.count = decltype(tile)::value;
-                for (int j = 0; j < streams.count; ++j) {
-                    streams.channel[j] = by_channel ? start + j : o;
-                    streams.tap[j] = by_channel ? o : start + j;
-                }
+        if (channels >= kStreams && !by_tap)
+            in_vector_tiles(channels, [&](auto tile, long start) {
+                for (long tap = 0; tap < s_.kernel_width; ++tap) add_streams(decltype(tile)::value, start, 1, tap, 0);
             });
+        else
+            for (long channel = 0; channel < channels; ++channel)
+                in_vector_tiles(s_.kernel_width, [&](auto tile, long start) { add_streams(decltype(tile)::value, channel, 0, start, 1); });
         in_halving_tiles<kFilters>(s_.group_filters(), [&](auto tile, long start) {
             filters_[num_filters_++] = FilterTile{decltype(tile)::value, start};
         });
+    }
+
+    void add_streams(int count, long channel, long channel_step, long tap, long tap_step) {
+        StreamTile& streams = streams_[num_streams_++];
+        streams.count = count;
+        for (int j = 0; j < count; ++j) {
+            streams.channel[j] = channel + j * channel_step;
+            streams.tap[j] = tap + j * tap_step;
+            streams.valid[j] = valid_outputs(s_.width, s_.out_width, s_.stride_w, column_shift(streams.tap[j]));
+            streams.common = j == 0 ? streams.valid[0] : streams.common.cut(streams.valid[j]);
+        }
     }
 
     struct Item {
@@ -149,57 +191,40 @@ class WeightGradient {
         return item;
     }
 
-    // Outputs whose tap reads inside the input: [first, last).
-    static void valid_outputs(long in_size, long outputs, long stride, long shift, long& first, long& last) {
-        first = shift < 0 ? (-shift + stride - 1) / stride : 0;
-        last = in_size - shift > 0 ? (in_size - shift - 1) / stride + 1 : 0;
-        if (last > outputs) last = outputs;
-        if (first > last) first = last;
+    static Range valid_outputs(long in_size, long outputs, long stride, long shift) {
+        const long first = shift < 0 ? (-shift + stride - 1) / stride : 0;
+        const long last = in_size - shift > 0 ? (in_size - shift - 1) / stride + 1 : 0;
+        return Range{first, last}.cut(Range{0, outputs});
     }
 
-    void walk_item(long index, long row_first, long row_last, long column_first, long column_last, V* sums) const {
-        const Item item = item_at(index);
-        const long shift_h = item.kernel_row * s_.dilation_h - s_.padding_h;
-        long first, last;
-        valid_outputs(s_.height, s_.out_height, s_.stride_h, shift_h, first, last);
-        if (row_first > first) first = row_first;
-        if (row_last < last) last = row_last;
-        if (first >= last) return;
+    void walk_item(const Item& item, const Range& row_block, const Range& column_block, V* sums) const {
+        const Range rows = rows_[item.kernel_row].cut(row_block);
+        if (rows.first >= rows.last) return;
         const StreamTile& streams = *item.streams;
-        long common_first = 0, common_last = s_.out_width, lower[kStreams] = {}, upper[kStreams] = {};
-        for (int j = 0; j < streams.count; ++j) {
-            valid_outputs(s_.width, s_.out_width, s_.stride_w, column_shift(streams.tap[j]), lower[j], upper[j]);
-            if (lower[j] < column_first) lower[j] = column_first;
-            if (upper[j] > column_last) upper[j] = column_last;
-            if (upper[j] < lower[j]) upper[j] = lower[j];
-            if (lower[j] > common_first) common_first = lower[j];
-            if (upper[j] < common_last) common_last = upper[j];
-        }
-        if (common_first > common_last) common_first = common_last = upper[0];
-        walk_streams(item, 0, streams.count, first, last, common_first, common_last, shift_h, sums);
-        for (int j = 0; j < streams.count; ++j) {
-            const long middle_first = common_first < lower[j] ? lower[j] : common_first;
-            walk_streams(item, j, 1, first, last, lower[j], middle_first < upper[j] ? middle_first : upper[j], shift_h, sums + j);
-            const long middle_last = common_last > lower[j] ? common_last : lower[j];
-            if (middle_last >= middle_first) walk_streams(item, j, 1, first, last, middle_last, upper[j], shift_h, sums + j);
+        const Range common = streams.common.cut(column_block);
+        walk_streams(item, 0, streams.count, rows, common, sums);
+        for (int j = 0; j < streams.count; ++j) {  // what this stream has to the left and right of the common part
+            const Range own = streams.valid[j].cut(column_block);
+            walk_streams(item, j, 1, rows, own.cut(Range{own.first, common.first}), sums + j);
+            walk_streams(item, j, 1, rows, own.cut(Range{common.last > own.first ? common.last : own.first, own.last}), sums + j);
         }
     }
 
     long column_shift(long tap) const { return tap * s_.dilation_w - s_.padding_w; }
 
-    void walk_streams(const Item& item, int from, int count, long row_first, long row_last, long first, long last, long shift_h,
-                      V* sums) const {
-        if (first >= last) return;
+    void walk_streams(const Item& item, int from, int count, const Range& rows, const Range& columns, V* sums) const {
+        if (columns.first >= columns.last) return;
         const long lanes = s_.lanes, dy_plane = s_.out_height * s_.out_width * lanes, x_plane = s_.height * s_.width * lanes;
-        Walk walk{row_last - row_first, s_.out_width * lanes, s_.stride_h * s_.width * lanes, last - first, lanes,
+        Walk walk{rows.last - rows.first, s_.out_width * lanes, s_.stride_h * s_.width * lanes, columns.last - columns.first, lanes,
                   s_.stride_w * lanes, lanes};
         if (s_.stride_w == 1) walk.run = walk.pixels * lanes, walk.pixels = 1;
-        const T* dy = dy_ + (item.group * s_.group_filters() + item.filters->filter) * dy_plane + row_first * walk.dy_row + first * lanes;
-        const long in_row = row_first * s_.stride_h + shift_h;
+        const T* dy = dy_ + (item.group * s_.group_filters() + item.filters->filter) * dy_plane +
+                      rows.first * walk.dy_row + columns.first * lanes;
+        const long in_row = rows.first * s_.stride_h + item.kernel_row * s_.dilation_h - s_.padding_h;
         const T* x[kStreams] = {};
         for (int j = 0; j < count; ++j) {
             const long channel = item.group * s_.group_channels() + item.streams->channel[from + j];
-            const long in_column = first * s_.stride_w + column_shift(item.streams->tap[from + j]);
+            const long in_column = columns.first * s_.stride_w + column_shift(item.streams->tap[from + j]);
             x[j] = x_ + channel * x_plane + (in_row * s_.width + in_column) * lanes;
         }
         by_filters(item.filters->count, count, walk, dy, dy_plane, x, sums);
@@ -218,15 +243,15 @@ class WeightGradient {
         weight_tile<T, Width, Filters, 1>(walk, dy, dy_plane, x, sums);
     }
 
-    void write_item(long index, const V* sums) const {
-        const Item item = item_at(index);
-        const long taps = s_.taps();
-        for (int i = 0; i < item.filters->count; ++i)
-            for (int j = 0; j < item.streams->count; ++j) {
-                const long filter = item.group * s_.group_filters() + item.filters->filter + i;
-                dweight_[(filter * s_.group_channels() + item.streams->channel[j]) * taps + item.kernel_row * s_.kernel_width +
-                         item.streams->tap[j]] = horizontal_sum<T, Width>(sums[i * kStreams + j]);
-            }
+    void write_item(const Item& item, const V* sums) const {
+        const long filter = item.group * s_.group_filters() + item.filters->filter;
+        const long stride = s_.group_channels() * s_.taps();
+        for (int j = 0; j < item.streams->count; ++j) {
+            T* target = dweight_ + filter * stride + item.streams->channel[j] * s_.taps() + item.kernel_row * s_.kernel_width +
+                        item.streams->tap[j];
+            const auto totals = sum_four<T, Width>(sums[j], sums[kStreams + j], sums[2 * kStreams + j], sums[3 * kStreams + j]);
+            for (int i = 0; i < item.filters->count; ++i) target[i * stride] = totals[i];
+        }
     }
 
     const ConvShape& s_;
@@ -234,6 +259,7 @@ class WeightGradient {
     T* dweight_;
     StreamTile* streams_ = nullptr;
     FilterTile* filters_ = nullptr;
+    Range* rows_ = nullptr;
     long num_streams_ = 0, num_filters_ = 0;
 };
 

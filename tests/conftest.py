@@ -1,8 +1,12 @@
-"""What all tests share: where the real data sets are, and thread limits that fit a shared machine."""
+"""What all tests share: where the real data sets are, and a local HTTP server."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,3 +26,59 @@ def real_data() -> Path:
     if root is None:
         pytest.skip("needs real data sets: set RINGLET_TEST_DATA to a folder with mnist/, cifar-10-batches-bin/, …")
     return root
+
+
+class Server:
+    """A local HTTP server with the habits of good and bad servers."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.ranges: list[str | None] = []
+        self.honours_range = True
+        self.cut_after: int | None = None
+        self.status: int | None = None
+        self.after_half: Callable[[], None] = lambda: None
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.answer(self)
+
+            def log_message(self, *arguments: object) -> None: ...
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/sub/"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        wanted = handler.headers.get("Range")
+        self.ranges.append(wanted)
+        content = self.files.get(handler.path.removeprefix("/sub/"))
+        if content is None or self.status is not None:
+            handler.send_error(self.status or 404)
+            return
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.honours_range else 0
+        handler.send_response(206 if start else 200)
+        if start:
+            handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        handler.send_header("Content-Length", str(len(content) - start))
+        handler.end_headers()
+        body = content[start:][: self.cut_after]
+        handler.wfile.write(body[: len(body) // 2])
+        self.after_half()
+        with suppress(ConnectionError):  # the client may have gone
+            handler.wfile.write(body[len(body) // 2 :])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def http_server() -> Iterator[Server]:
+    """A server on a free port of this machine: ``url``, and ``files`` to be served by name."""
+    running = Server()
+    yield running
+    running.close()

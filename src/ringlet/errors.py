@@ -16,6 +16,9 @@ EXIT_RANK_DIED = 3
 EXIT_DIVERGED = 4
 EXIT_INTERRUPTED = 5
 
+MAX_LISTED = 12
+"""How many known names a message lists: of more, the nearest ones."""
+
 
 class RingletError(Exception):
     """Base of all errors that a user can mend."""
@@ -41,8 +44,10 @@ class UnknownNameError(UsageError):
         lowered = {candidate.lower(): candidate for candidate in names}
         matches = get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
         hint = f" Did you mean '{lowered[matches[0]]}'?" if matches else ""
-        listing = ", ".join(names) if len(names) <= 12 else ", ".join([*names[:12], "…"])
-        super().__init__(f"unknown {kind} '{name}'.{hint} Known: {listing}")
+        if len(names) > MAX_LISTED:
+            nearest = get_close_matches(name.lower(), lowered, n=MAX_LISTED, cutoff=0.0)
+            names = [*sorted(lowered[match] for match in nearest), "…"]
+        super().__init__(f"unknown {kind} '{name}'.{hint} Known: {', '.join(names) or 'none'}")
         self.kind = kind
         self.name = name
         self.suggestion = lowered[matches[0]] if matches else None

@@ -14,7 +14,7 @@ import pytest
 
 from ringlet.errors import EXIT_DIVERGED, EXIT_INTERRUPTED
 
-SMALL = ("train", "--num-epochs", "2", "--steps-per-epoch", "3", "--kernels", "reference")
+SMALL = ("train", "--model", "simplecnn", "--num-epochs", "2", "--steps-per-epoch", "3", "--kernels", "reference")
 
 
 def test_train_prints_table_and_parameters_on_stderr_and_results_on_stdout(ringlet):
@@ -93,6 +93,14 @@ def test_the_option_line_of_pydtnn_trains_on_real_mnist(ringlet, real_data):
         (("train", "--kernels", "fast"), "--kernels: 'fast' is not known"),
         (("train", "--model", "unet"), "one class per image"),
         (("train", "--lr-schedulers", "warmup"), "Did you mean 'warm_up'?"),
+        (("train", "--model", "resnet21"), "resnet18, resnet20, resnet32"),
+        (("train", "--evaluate=maybe"), "--evaluate: expected true or false, received 'maybe'"),
+        (("train", "--validation-split", "0.0001"), "leaves 1437 for training and 0 for validation"),
+        (("train", "--num-samples", "5000"), "'digits' has 1437 training samples"),
+        (("train", "--dataset", "npz"), "give 'npz:PATH'"),
+        (("train", "--input-shape", "3,8,8"), "leave input_shape out"),
+        (("train", "--run-dir", "/dev/null/run"), "'/dev/null' is not a folder. Choose another with --run-dir"),
+        (("train", "--momentum", "1"), "--momentum: 1.0 is out of range, expected less than 1.0"),
     ],
 )
 def test_a_wrong_line_is_one_clear_message_with_code_2_and_leaves_nothing(ringlet, arguments, message):
@@ -115,6 +123,43 @@ def test_damaged_data_are_refused_and_leave_nothing(ringlet, tmp_path, name):
     assert outcome.code == 1
     assert outcome.stderr.startswith("error: ")
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--run-dir", "--history-file"])
+def test_an_unwritable_folder_is_refused_before_training(ringlet, option, monkeypatch):
+    Path("closed").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: str(path) != "closed")  # an administrator may write everywhere
+    outcome = ringlet("train", option, "closed/new")
+    assert outcome.code == 2
+    assert "'closed' is not writable" in outcome.stderr
+    assert [path.name for path in Path().rglob("*")] == ["closed"]
+
+
+def test_a_file_that_is_no_image_is_named_without_internals(ringlet, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "x.png").write_text("no image")
+    outcome = ringlet("train", "--dataset", f"folder:{tmp_path / 'images'}")
+    assert outcome.code == 1
+    assert "a/x.png: not a readable image: the content is none of PNG, JPEG" in outcome.stderr
+    assert "0x" not in outcome.stderr
+    assert list(Path().iterdir()) == []
+
+
+def test_a_truncated_mnist_file_is_refused_and_leaves_nothing(ringlet, real_data, tmp_path):
+    for file in (real_data / "mnist").iterdir():
+        content = file.read_bytes()
+        (tmp_path / file.name).write_bytes(content[: len(content) * 9 // 10])
+    outcome = ringlet("train", "--dataset", "mnist", "--dataset-path", str(tmp_path))
+    assert outcome.code == 1
+    assert re.match(r"error: \S+-ubyte\.gz: ", outcome.stderr)
+    assert list(Path().iterdir()) == []
+
+
+def test_an_option_that_the_optimizer_lacks_is_noted(ringlet):
+    outcome = ringlet(*SMALL, "--optimizer", "rmsprop", "--momentum", "0.9", "--rho", "0.95")
+    assert "note: momentum: no effect, optimizer 'rmsprop' has no such option" in outcome.stderr
+    assert "note: rho" not in outcome.stderr
 
 
 def test_divergence_has_its_own_exit_code_and_place(ringlet):
@@ -167,7 +212,9 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_an_interrupted_process_saves_and_leaves_with_code_5():
-    process = start("train", "--num-epochs", "100000", "--kernels", "reference", "--run-dir", "out")
+    process = start(
+        "train", "--model", "simplecnn", "--num-epochs", "100000", "--kernels", "reference", "--run-dir", "out"
+    )
     assert process.stderr is not None
     while not process.stderr.readline().startswith("Epoch "):
         assert process.poll() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,14 @@ import ringlet as package
 from ringlet.cli.display import clean, format_figure
 from ringlet.cli.main import VERBS
 from ringlet.cli.progress import PlainDisplay, create_display
+from ringlet.config.options import SECTIONS
 from ringlet.training.events import EpochFinished
 
 
 @pytest.fixture
 def trained(ringlet):
-    assert ringlet("train", "--num-epochs", "1", "--kernels", "reference", "--run-dir", "out").code == 0
+    options = ("--model", "simplecnn", "--num-epochs", "1", "--kernels", "reference", "--run-dir", "out")
+    assert ringlet("train", *options).code == 0
     return Path("out")
 
 
@@ -125,6 +128,21 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_help_loads_no_arithmetic():
     code = "from ringlet.cli.main import main\nmain(['--help'])"
     assert not loaded_modules(code) & {"numpy", "torch", "safetensors", "ringlet.config", "ringlet.models"}
+
+
+def test_help_of_train_loads_no_arithmetic_and_no_layout_engine():
+    code = "from ringlet.cli.main import main\nmain(['train', '--help'])"
+    assert not loaded_modules(code) & {"numpy", "rich", "safetensors", "ringlet.data", "ringlet.models"}
+
+
+def test_help_of_train_has_every_option_in_its_section(ringlet):
+    sections = dict(
+        re.findall(r"^(\S[^\n]*):\n((?:  [^\n]*\n|\n(?=  ))+)", ringlet("train", "--help").stdout, re.MULTILINE)
+    )
+    assert "--config" in sections["General"]
+    for section in SECTIONS:
+        shown = sections[section.__doc__]
+        assert all(f"--{name.replace('_', '-')}" in shown for name in section.model_fields)
 
 
 def test_training_loads_no_framework():

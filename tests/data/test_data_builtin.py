@@ -1,9 +1,10 @@
+import hashlib
 from importlib import resources
 
 import numpy as np
 import pytest
 
-from ringlet.data import load_dataset
+from ringlet.data import Dataset, digits, load_dataset, partition
 from ringlet.data.shapes import ShapesSource
 from ringlet.data.synthetic import SyntheticSource
 from ringlet.errors import DataError
@@ -12,23 +13,39 @@ from ringlet.errors import DataError
 def test_digits_are_shipped_with_their_attribution() -> None:
     dataset = load_dataset("digits")
     assert (len(dataset.train), len(dataset.test), dataset.input_shape) == (1437, 360, (1, 8, 8))
-    inputs, labels = dataset.train.read(np.arange(10))
-    assert labels.tolist() == list(range(10))
-    assert inputs.max() == 16
+    assert dataset.train.read(np.arange(1437))[0].max() == 16
     text = resources.files("ringlet.data").joinpath("builtin/ATTRIBUTION.md").read_text("utf-8")
     assert "Alpaydin" in text
     assert "CC BY 4.0" in text
 
 
+def both_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    parts = dataset.train.read(np.arange(1437)), dataset.test.read(np.arange(360))
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return images, labels
+
+
 def test_shipped_digits_equal_the_original(real_data) -> None:
+    images, labels = both_parts(load_dataset("digits"))
+    places = np.argsort(np.concatenate(partition.split_indices(1797, digits.SPLIT_SEED, 360)))
     with np.load(real_data / "digits" / "digits_u8.npz") as original:
-        dataset = load_dataset("digits")
-        both = [
-            np.concatenate([a, b])
-            for a, b in zip(dataset.train.read(np.arange(1437)), dataset.test.read(np.arange(360)), strict=True)
-        ]
-        np.testing.assert_array_equal(both[0][:, 0], original["images"])
-        np.testing.assert_array_equal(both[1], original["labels"])
+        np.testing.assert_array_equal(images[places, 0], original["images"])
+        np.testing.assert_array_equal(labels[places], original["labels"])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_test_digits_are_the_same_for_every_seed(seed: int) -> None:
+    images, _ = load_dataset("digits", seed=seed, validation_split=0.2).test.read(np.arange(360))
+    digest = hashlib.sha256(images.astype(np.uint8).tobytes()).hexdigest()
+    assert digest == "d93b8a391b426be2416616c6b8e97363719a55b866b4f093a6e08e84fb3b2b94"
+
+
+def test_the_digits_of_both_parts_are_mixed_over_the_whole_file_and_all_classes() -> None:
+    held_out = partition.split_indices(1797, digits.SPLIT_SEED, 360)[1]
+    labels = load_dataset("digits").test.read(np.arange(360))[1]
+    assert held_out.min() < 20
+    assert held_out.max() > 1776
+    assert np.bincount(labels, minlength=10).min() >= 20
 
 
 def test_digits_can_be_brought_to_the_size_of_mnist() -> None:

@@ -3,7 +3,7 @@ import pytest
 
 from ringlet.data import dataset_names, load_dataset
 from ringlet.data.catalogue import catalogue
-from ringlet.errors import ConfigError, DataError, UnknownNameError
+from ringlet.errors import ConfigError, UnknownNameError, UsageError
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
@@ -18,7 +18,7 @@ def test_names_may_be_written_in_any_case(name: str) -> None:
 
 def test_a_kind_that_needs_a_path_says_so() -> None:
     for name in ("npz", "folder", "idx", "imagenet", "npz:"):
-        with pytest.raises(DataError, match="path"):
+        with pytest.raises(UsageError, match="path"):
             load_dataset(name)
 
 
@@ -42,7 +42,7 @@ def test_no_split_means_no_validation_rather_than_an_empty_one() -> None:
 
 @pytest.mark.parametrize(("count", "split"), [(10, 0.01), (10, 0.99), (1, 0.5)])
 def test_a_split_that_leaves_a_part_empty_is_an_error(count: int, split: float) -> None:
-    with pytest.raises(DataError, match="at least one each"):
+    with pytest.raises(ConfigError, match="at least one each"):
         load_dataset("digits", num_samples=count, validation_split=split)
 
 
@@ -60,7 +60,7 @@ def test_the_test_part_may_serve_as_validation() -> None:
 
 def test_serving_a_missing_test_part_as_validation_is_an_error(tmp_path) -> None:
     np.savez(tmp_path / "d.npz", x=np.zeros((2, 4, 4), np.uint8), y=[0, 1])
-    with pytest.raises(DataError, match="test_as_validation"):
+    with pytest.raises(ConfigError, match="test_as_validation"):
         load_dataset("npz", path=tmp_path / "d.npz", test_as_validation=True)
 
 
@@ -68,7 +68,7 @@ def test_fewer_samples_are_a_choice_by_seed() -> None:
     dataset = load_dataset("digits", num_samples=100)
     assert len(dataset.train) == 100
     assert len(set(dataset.train.read(np.arange(100))[1].tolist())) == 10
-    with pytest.raises(DataError, match="1437 training samples"):
+    with pytest.raises(ConfigError, match="1437 training samples"):
         load_dataset("digits", num_samples=2000)
 
 
@@ -79,7 +79,7 @@ def test_sizes_must_be_positive(option: dict[str, object]) -> None:
 
 
 def test_a_shape_that_does_not_fit_says_how_to_mend_it() -> None:
-    with pytest.raises(DataError, match=r"\(1, 8, 8\), but \(3, 32, 32\).*image_size"):
+    with pytest.raises(ConfigError, match=r"\(1, 8, 8\), but \(3, 32, 32\).*image_size"):
         load_dataset("digits", input_shape=(3, 32, 32))
 
 

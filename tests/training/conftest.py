@@ -10,7 +10,7 @@ import pytest
 
 from ringlet import RunConfig, Trainer
 
-SMALL = {"num_epochs": 2, "steps_per_epoch": 4, "batch_size": 32, "kernels": "reference"}
+SMALL = {"model": "simplecnn", "num_epochs": 2, "steps_per_epoch": 4, "batch_size": 32, "kernels": "reference"}
 
 
 @pytest.fixture(autouse=True)

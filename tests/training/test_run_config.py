@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringlet import RunConfig
+from ringlet import RunConfig, optim
 from ringlet.config import gather
 from ringlet.errors import ConfigError
 from ringlet.optim.schedules import options as schedule_options
@@ -233,3 +234,10 @@ def test_text_becomes_the_type_of_its_option(name, text, value):
 
 def test_options_without_effect_are_said():
     assert RunConfig(enable_gpu=True).notes() == ["enable_gpu: no effect: the native engine computes on the processor"]
+
+
+@pytest.mark.parametrize("option", ["momentum", "nesterov", "beta1", "beta2", "rho"])
+def test_the_help_of_an_option_names_the_optimizers_that_have_it(option):
+    description = RunConfig.model_fields[option].description
+    named = re.search(r"\(([a-z, ]+)\)$", description)[1].split(", ")
+    assert named == [name for name in optim.names() if option in optim.options(name)]

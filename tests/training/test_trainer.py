@@ -151,7 +151,10 @@ def test_clipping_limits_the_update(small_trainer):
         ({"metrics": ("acuracy",)}, UnknownNameError, "Did you mean 'accuracy'"),
         ({"loss_func": "accuracy"}, UnknownNameError, "unknown loss"),
         ({"model": "unet"}, SpecError, "one class per image"),
-        ({"validation_split": 0.0001}, DataError, "validation_split"),
+        ({"validation_split": 0.0001}, ConfigError, "Give another share, or 0 for no validation"),
+        ({"num_classes": 3}, SpecError, "leave num_classes out"),
+        ({"loss_func": "accuracy,mean_square"}, UnknownNameError, "unknown loss 'mean_square'"),
+        ({"model_options": {"depth": 5}}, UnknownNameError, "Known: none"),
         ({"num_classes": 5}, SpecError, "outputs"),
         ({"lr_schedulers": ("early_stopping",), "early_stopping_metric": "val_iou"}, ConfigError, "not reported"),
         (

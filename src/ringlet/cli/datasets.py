@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ringlet.data.catalogue import CatalogueEntry
 
 app = typer.Typer(
-    rich_markup_mode="rich", add_completion=False, help="List the data sets, or fetch one into the data cache."
+    rich_markup_mode=None, add_completion=False, help="List the data sets, or fetch one into the data cache."
 )
 CacheDirectory = Annotated[
     Path | None,
@@ -73,22 +73,18 @@ def fetch_dataset(
     ] = None,
 ) -> None:
     """Fetch a data set into the cache; an interrupted download goes on where it stopped, checksums are verified."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
     from ringlet.cli import display
+    from ringlet.cli.downloads import DownloadDisplay
     from ringlet.data.download import fetch
+    from ringlet.errors import InterruptedRunError
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = display.errors_console()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        tasks: dict[str, Any] = {}
-
-        def advance(file: str, done: int, total: int) -> None:
-            if file not in tasks:
-                tasks[file] = bar.add_task(display.clean(file, 60), total=total)
-            bar.update(tasks[file], completed=done, total=total)
-
-        folder = fetch(name, cache_dir=cache_dir, base_url=base_url, progress=advance)
+    try:
+        with DownloadDisplay(display.errors_console()) as progress:
+            folder = fetch(name, cache_dir=cache_dir, base_url=base_url, progress=progress)
+    except KeyboardInterrupt:
+        raise InterruptedRunError("what has arrived is kept: the same command goes on where it stopped") from None
+    if not progress.was_used:
+        display.note(f"{name} is already complete in the cache")
     print(display.clean(folder))
 
 

@@ -39,6 +39,6 @@ def _mark(check: Check) -> str:
 
 def command() -> Any:
     """The command for the root group."""
-    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command("doctor")(doctor)
     return typer.main.get_command(app)

@@ -61,6 +61,6 @@ def _load_data(model: LoadedModel, name: str, path: str | None, test_path: str |
 
 def command() -> Any:
     """The command for the root group."""
-    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command("evaluate")(evaluate)
     return typer.main.get_command(app)

@@ -87,6 +87,6 @@ def _show(spec: ModelSpec, json: bool) -> None:
 
 def command() -> Any:
     """The command for the root group."""
-    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command("models")(models)
     return typer.main.get_command(app)

@@ -103,6 +103,6 @@ def _print_result(result: RunResult) -> None:
 
 def command() -> Any:
     """The command for the root group."""
-    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command("train", cls=RunCommand)(with_run_options(train))
     return typer.main.get_command(app)

@@ -46,7 +46,7 @@ class Section(BaseModel):
 class NetworkOptions(Section):
     """Network"""
 
-    model: str = option("simplecnn", "network of the zoo: see `ringlet models`", min_length=1)
+    model: str = option("vgg1dobn", "network of the zoo: see `ringlet models`", min_length=1)
     model_options: dict[str, OptionValue] = option({}, "parameters of the family, such as depth=5,width=8")
     input_shape: tuple[int, ...] | None = option(None, "channels,height,width; default: the data set's")
     num_classes: int | None = option(None, "number of classes; default: the data set's", ge=1)
@@ -93,8 +93,8 @@ class OptimizerOptions(Section):
     optimizer: str = option("adam", "sgd, rmsprop, adam, adamw, nadam, adadelta or lars", min_length=1)
     learning_rate: float | None = option(None, "learning rate; default: the optimizer's", gt=0)
     learning_rate_scaling: bool = option(False, "multiply the learning rate by the number of workers")
-    momentum: float | None = option(None, "momentum of sgd, rmsprop and lars", ge=0, lt=1)
-    nesterov: bool = option(False, "Nesterov's form of momentum")
+    momentum: float | None = option(None, "momentum: share of the last update kept (sgd, lars)", ge=0, lt=1)
+    nesterov: bool = option(False, "Nesterov's form of momentum (sgd, lars)")
     decay: float | None = option(None, "weight decay, decoupled from the gradient", ge=0)
     beta1: float | None = option(None, "first moment's share kept (adam, adamw, nadam)", ge=0, lt=1)
     beta2: float | None = option(None, "second moment's share kept (adam, adamw, nadam)", ge=0, lt=1)

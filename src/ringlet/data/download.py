@@ -87,7 +87,11 @@ def _download_verified(file: RemoteFile, final: Path, bases: tuple[str, ...], pr
     try:
         with part.open("ab") as output:
             _lock(output, part)
-            _download_from_any(file, output, bases, progress)
+            try:
+                _download_from_any(file, output, bases, progress)
+            finally:
+                if _length(output) == 0:  # nothing to go on with: leave nothing behind
+                    part.unlink(missing_ok=True)
             os.fsync(output.fileno())
             part.replace(final)
     except OSError as error:

@@ -104,6 +104,8 @@ def _opened(path: Path) -> Image:
     try:
         # From memory, not from the file: a decoder that believes a length of 2 GiB would allocate that much first.
         image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)
+    except PIL.UnidentifiedImageError as error:  # its own text names an object in memory, not the file
+        raise DataError(f"{path}: not a readable image: the content is none of {', '.join(_FORMATS)}") from error
     except Exception as error:  # as above
         raise DataError(f"{path}: not a readable image ({error})") from error
     if not 0 < image.width * image.height <= limit:

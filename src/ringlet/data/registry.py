@@ -11,7 +11,7 @@ from ringlet.data.families import LOADERS
 from ringlet.data.requests import Parts, Request
 from ringlet.data.resize import ResizedSource
 from ringlet.data.source import Source, SubsetSource
-from ringlet.errors import ConfigError, DataError, UnknownNameError
+from ringlet.errors import ConfigError, UnknownNameError, UsageError
 
 _ALIASES = {"cifar-10": "cifar10", "cifar-100": "cifar100", "fashionmnist": "fashion-mnist", "fashion": "fashion-mnist"}
 _SELF_SIZED = ("shapes", "synthetic", "folder", "masks")
@@ -72,7 +72,7 @@ def _parse_name(name: str) -> tuple[str, Path | None]:
     if kind not in LOADERS:
         raise UnknownNameError("data set", name, LOADERS)
     if separator and not located:
-        raise DataError(f"data set '{name}' names no path: expected '{kind}:PATH'")
+        raise UsageError(f"data set '{name}' names no path: expected '{kind}:PATH'")
     return kind, _as_path(located) if located else None
 
 
@@ -99,7 +99,9 @@ def _limited(parts: Parts, request: Request) -> Parts:
     if count is None or parts.complete or count == available:
         return parts
     if count > available:
-        raise DataError(f"num_samples = {count}, but '{request.name}' has {available} training samples: ask for fewer")
+        raise ConfigError(
+            f"num_samples = {count}, but '{request.name}' has {available} training samples: ask for fewer"
+        )
     chosen = partition.split_indices(available, request.seed, count)[1]
     return replace(parts, train=SubsetSource(parts.train, chosen))
 
@@ -115,9 +117,9 @@ def _resized(parts: Parts, request: Request) -> Parts:
 
 def _check_shape(source: Source, request: Request) -> None:
     if request.input_shape is not None and source.input_shape != request.input_shape:
-        raise DataError(
+        raise ConfigError(
             f"'{request.name}' has inputs of shape {source.input_shape}, but {request.input_shape} was asked for: "
-            "give image_size to resize, or change the network's input"
+            "leave input_shape out, or give image_size to resize the images"
         )
 
 
@@ -128,16 +130,16 @@ def _with_validation(
         raise ConfigError(f"validation_split = {validation_split}: expected a share of at least 0 and below 1")
     if test_as_validation:
         if parts.test is None:
-            raise DataError("test_as_validation needs test data, and there is none: give a test path or a split")
+            raise ConfigError("test_as_validation needs test data, and there is none: give a test path or a split")
         return parts.train, parts.test
     if validation_split == 0.0:
         return parts.train, parts.validation
     total = len(parts.train)
     num_held_out = round(total * validation_split)
     if not 0 < num_held_out < total:
-        raise DataError(
+        raise ConfigError(
             f"validation_split = {validation_split} of {total} samples leaves {total - num_held_out} for training and "
-            f"{num_held_out} for validation: expected at least one each"
+            f"{num_held_out} for validation: expected at least one each. Give another share, or 0 for no validation"
         )
     kept, held_out = partition.split_indices(total, seed, num_held_out)
     return SubsetSource(parts.train, kept), SubsetSource(parts.train, held_out)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ringlet.data.cache import dataset_directory
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.data.source import Source
-from ringlet.errors import DataError
+from ringlet.errors import DataError, UsageError
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Request:
         if train is not None:
             return train, self.test_path or self.path or train
         if not cached:
-            raise DataError(f"data set '{self.name}' needs a path: give '{self.name}:PATH' or a train path")
+            raise UsageError(f"data set '{self.name}' needs a path: give '{self.name}:PATH' or dataset_path")
         fetched = dataset_directory(self.name)
         if not fetched.is_dir():
             raise DataError(

@@ -80,7 +80,8 @@ def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
     too_few = spec.output_shape[0] < dataset.num_classes
     if too_few or spec.output_shape[1:] != expected[1:]:
         raise SpecError(
-            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' needs {expected}"
+            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' needs {expected}: "
+            "leave num_classes out, or give that of the data set"
         )
 
 

@@ -146,6 +146,9 @@ def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]
     if len(losses) > 1:
         raise UsageError(f"one loss can be minimised, but {len(losses)} are given: {', '.join(losses)}")
     loss = losses[0] if losses else None
+    unknown = [name for name in given if name not in LOSS_NAMES and METRIC_ALIASES.get(name, name) not in _METRICS]
+    if loss is None and unknown:
+        raise UnknownNameError("loss", unknown[-1], LOSS_NAMES)
     return loss, list(dict.fromkeys(canonical_name(name) for name in given if name != loss))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -197,3 +198,5 @@ def _check_history_file(config: RunConfig) -> None:
             raise UsageError(f"history_file '{config.history_file}': folder '{folder}' does not exist. Make it first")
         if Path(config.history_file).is_dir():
             raise UsageError(f"history_file '{config.history_file}' is a folder: give the name of a file")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"history_file '{config.history_file}': folder '{folder}' is not writable. Choose another")

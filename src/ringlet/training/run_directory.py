@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -62,9 +63,18 @@ def create_run_directory(config: RunConfig) -> RunDirectory:
 
 
 def check_run_directory(config: RunConfig) -> None:
-    """Refuse an occupied run directory early, before time is spent on data."""
-    if config.run_dir:
-        _require_free(Path(config.run_dir))
+    """Refuse an occupied or impossible run directory early, before time is spent on data."""
+    target = Path(config.run_dir) if config.run_dir else _default_path(config)
+    _require_free(target)
+    nearest = next((folder for folder in target.parents if folder.exists()), Path())
+    if not nearest.is_dir():
+        raise UsageError(
+            f"run directory '{target}' cannot be made: '{nearest}' is not a folder. Choose another with --run-dir"
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"run directory '{target}' cannot be made: '{nearest}' is not writable. Choose another with --run-dir"
+        )
 
 
 def _default_path(config: RunConfig) -> Path:

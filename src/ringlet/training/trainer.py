@@ -1,6 +1,6 @@
 """Trainer: training from Python.
 
->>> trainer = Trainer(model="simplecnn", dataset="digits", global_batch_size=32)  # doctest: +SKIP
+>>> trainer = Trainer(model="vgg1dobn", dataset="digits", global_batch_size=32)  # doctest: +SKIP
 >>> history = trainer.fit(5)  # doctest: +SKIP
 >>> trainer.evaluate()["accuracy"]  # doctest: +SKIP
 0.97
