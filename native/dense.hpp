@@ -23,13 +23,13 @@ void pack_panels(long depth, long lanes, const T* x, T* panels) {
     });
 }
 
-// y(rows x lanes) = A(rows x depth) * x(depth x lanes), A given by its strides.
+// y(rows x lanes) = A(rows x depth) * x(depth x lanes); A is given by its strides, one of which is 1.
 template <typename T, int Width>
 void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stride, long depth_stride, const T* x, T* y,
                     const Epilogue<T>& epilogue) {
     T* panels = scratch_array<T>(kScratchShared0, depth * lanes);
     pack_panels<T, Width>(depth, lanes, x, panels);
-    const bool gather = depth_stride != 1;
+    const bool gather = depth_stride != 1;  // A is a transpose: its rows lie side by side
     const long blocks = (rows + kRowBlock - 1) / kRowBlock;
 #pragma omp parallel num_threads(num_threads()) if (rows * depth * lanes > 65536)
     {
@@ -41,7 +41,7 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
             long block_row_stride = row_stride, block_depth_stride = depth_stride;
             if (gather) {
                 for (long d = 0; d < depth; ++d)
-                    for (long i = 0; i < count; ++i) gathered[d * kRowBlock + i] = block_a[d * depth_stride + i * row_stride];
+                    memcpy(gathered + d * kRowBlock, block_a + d * depth_stride, sizeof(T) * (count == kRowBlock ? kRowBlock : count));
                 block_a = gathered, block_row_stride = 1, block_depth_stride = kRowBlock;
             }
             in_halving_tiles<kTileRows>(count, [&](auto tile_rows, long row) {
