@@ -30,37 +30,59 @@ inline TapList list_taps(const ConvProblem& p, long r0, long r1, long s0, long s
     return TapList{count, memory, memory + count};
 }
 
+// A row of tiles side by side (one tile, if its vectors lie apart).
 template <typename T, int Width, int Rows, int Vectors, bool Contiguous>
-__attribute__((noinline)) void direct_tile(const TapList& taps, const T* x, const long (&in_offset)[Vectors], const T* weight,
-                                           long weight_stride, T* y, const long (&out_offset)[Vectors], long out_plane,
-                                           const Epilogue<T>& epilogue, long first_channel) {
+__attribute__((noinline)) void direct_tiles(long tiles, const TapList& taps, const T* x, const long (&in_offset)[Vectors],
+                                            const T* weight, long weight_stride, T* y, const long (&out_offset)[Vectors],
+                                            long out_plane, const Epilogue<T>& epilogue, long first_channel) {
     using V = Vec<T, Width>;
-    V acc[Rows][Vectors], right[Vectors];
-    unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { acc[i][j] = V{}; }); });
-    const long *input = taps.input, *weights = taps.weight, *end = input + taps.count;
-    for (; input < end; ++input, ++weights) {
-        const T* source = x + *input;
-        const T* w = weight + *weights;
-        unroll<Vectors>([&](auto j) { right[j] = load<V>(source + (Contiguous ? j * Width : in_offset[j])); });
-        unroll<Rows>([&](auto i) {
-            const V left = splat<V>(w[i * weight_stride]);
-            unroll<Vectors>([&](auto j) { acc[i][j] += left * right[j]; });
-        });
+    for (long tile = 0; tile < tiles; ++tile, x += Vectors * Width, y += Vectors * Width) {
+        V acc[Rows][Vectors], right[Vectors];
+        unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { acc[i][j] = V{}; }); });
+        const long *input = taps.input, *weights = taps.weight, *end = input + taps.count;
+        for (; input < end; ++input, ++weights) {
+            const T* source = x + *input;
+            const T* w = weight + *weights;
+            unroll<Vectors>([&](auto j) { right[j] = load<V>(source + (Contiguous ? j * Width : in_offset[j])); });
+            unroll<Rows>([&](auto i) {
+                const V left = splat<V>(w[i * weight_stride]);
+                unroll<Vectors>([&](auto j) { acc[i][j] += left * right[j]; });
+            });
+        }
+        epilogue.template write_tile<V, Rows, Vectors>(
+            first_channel, [&](auto i, auto j) { return acc[i][j]; },
+            [&](auto i, auto j) { return y + i * out_plane + (Contiguous ? j * Width : out_offset[j]); });
     }
-    epilogue.template write_tile<V, Rows, Vectors>(
-        first_channel, [&](auto i, auto j) { return acc[i][j]; },
-        [&](auto i, auto j) { return y + i * out_plane + (Contiguous ? j * Width : out_offset[j]); });
 }
 
-// All output channels for one tile of vectors. Input stays in the first-level cache while the channels pass.
+// All output channels for a few tiles. Their input stays in the first-level cache while the channels pass.
 template <typename T, int Width, int Vectors, bool Contiguous>
-inline void direct_channels(const ConvProblem& p, const TapList& taps, const T* x, const long (&in_offset)[Vectors],
+inline void direct_channels(long tiles, const ConvProblem& p, const TapList& taps, const T* x, const long (&in_offset)[Vectors],
                             const T* weight, T* y, const long (&out_offset)[Vectors], const Epilogue<T>& epilogue) {
     in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
-        direct_tile<T, Width, decltype(rows)::value, Vectors, Contiguous>(taps, x, in_offset, weight + channel * p.weight_out,
-                                                                          p.weight_out, y + channel * p.out_plane, out_offset,
-                                                                          p.out_plane, epilogue, channel);
+        direct_tiles<T, Width, decltype(rows)::value, Vectors, Contiguous>(
+            tiles, taps, x, in_offset, weight + channel * p.weight_out, p.weight_out, y + channel * p.out_plane, out_offset,
+            p.out_plane, epilogue, channel);
     });
+}
+
+// Contiguous vectors as runs of tiles: short lists of taps pay for a call only together.
+template <typename T, int Width>
+inline void direct_contiguous(const ConvProblem& p, const TapList& taps, long vectors, const T* x, const T* weight, T* y,
+                              const Epilogue<T>& epilogue) {
+    const long run = taps.count <= 128 ? 8 : 1;
+    const auto tiles_of = [&](auto tile, long start, long tiles) {
+        constexpr int Vectors = decltype(tile)::value;
+        const long unused[Vectors] = {};
+        direct_channels<T, Width, Vectors, true>(tiles, p, taps, x + start * Width, unused, weight, y + start * Width, unused, epilogue);
+    };
+    long rest = vectors % 3;
+    if (rest == 1 && vectors > 3) rest = 4;
+    const long triples = (vectors - rest) / 3;
+    for (long tile = 0; tile < triples; tile += run)
+        tiles_of(std_integer<3>{}, 3 * tile, triples - tile < run ? triples - tile : run);
+    if (rest >= 2) tiles_of(std_integer<2>{}, vectors - rest, rest / 2);
+    if (rest == 1) tiles_of(std_integer<1>{}, vectors - rest, 1);
 }
 
 // Outputs [first, last) of one row, all with the same taps; x and y point to the row.
@@ -68,22 +90,20 @@ template <typename T, int Width>
 inline void direct_segment(const ConvProblem& p, const TapList& taps, long first, long last, const T* x, const T* weight, T* y,
                            const Epilogue<T>& epilogue) {
     const Axis& columns = p.columns;
-    const long per_pixel = p.lanes / Width;
+    const long per_pixel = p.lanes / Width, vectors = (last - first) * per_pixel;
     const T* source = x + (columns.in_base + first * columns.in_step) * p.lanes;
     T* target = y + (columns.out_base + first * columns.out_step) * p.lanes;
-    const bool contiguous = columns.in_step == 1 && columns.out_step == 1;
-    in_vector_tiles((last - first) * per_pixel, [&](auto tile, long start) {
+    if (columns.in_step == 1 && columns.out_step == 1)
+        return direct_contiguous<T, Width>(p, taps, vectors, source, weight, target, epilogue);
+    in_vector_tiles(vectors, [&](auto tile, long start) {
         constexpr int Vectors = decltype(tile)::value;
         long in_offset[Vectors], out_offset[Vectors];
-        if (contiguous)
-            return direct_channels<T, Width, Vectors, true>(p, taps, source + start * Width, in_offset, weight,
-                                                            target + start * Width, out_offset, epilogue);
         for (int j = 0; j < Vectors; ++j) {
             const long pixel = (start + j) / per_pixel, lane = (start + j) % per_pixel * Width;
             in_offset[j] = pixel * columns.in_step * p.lanes + lane;
             out_offset[j] = pixel * columns.out_step * p.lanes + lane;
         }
-        direct_channels<T, Width, Vectors, false>(p, taps, source, in_offset, weight, target, out_offset, epilogue);
+        direct_channels<T, Width, Vectors, false>(1, p, taps, source, in_offset, weight, target, out_offset, epilogue);
     });
 }
 

@@ -89,7 +89,7 @@ class WeightGradient {
 
   private:
     static constexpr long kSums = kFilters * kStreams;
-    static constexpr long kParkedBytes = 4l << 20, kBlockBytes = 12l << 10, kInputBytes = 256l << 10;
+    static constexpr long kParkedBytes = 4l << 20, kBlockBytes = 32l << 10, kInputBytes = 256l << 10;
 
     // Few weights: all sums stay in memory while the image passes in blocks.
     void run_parked(long items) const {
