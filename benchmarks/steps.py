@@ -53,8 +53,8 @@ def resnet18() -> Case:
     return Case("resnet18", zoo.create("resnet18", input_shape=(3, 32, 32), num_classes=10), 32)
 
 
-def unet(levels: int = 4) -> Case:
-    """128x128 images, batch 8; four times down and up: five resolutions with 8, 16, 32, 64 and 128 filters."""
+def unet(levels: int = 5) -> Case:
+    """128x128 images, batch 8; five times down and up, with 8, 16, 32, 64, 128 and at the bottom 256 filters."""
     spec = zoo.create("unet", input_shape=(3, 128, 128), width=8, levels=levels)
     return Case("unet", spec, 8, "binary_cross_entropy")
 

@@ -47,7 +47,7 @@ def main() -> None:
     """Measure and print."""
     options = parser(__doc__)
     options.add_argument("--models", default=",".join(CASES), help="comma list (default: %(default)s)")
-    options.add_argument("--unet-levels", type=int, default=4, help="times down and up (default: %(default)s)")
+    options.add_argument("--unet-levels", type=int, default=5, help="times down and up (default: %(default)s)")
     options.add_argument("--pydtnn", metavar="COMMAND", help="a command that runs PyDTNN's benchmark of simplecnn")
     given = options.parse_args()
     use_threads(given.threads)

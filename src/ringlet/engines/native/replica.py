@@ -42,6 +42,7 @@ class NativeReplica:
         exact: bool = False,
     ) -> None:
         self.spec = spec
+        self._input_shape = spec.input_shape
         self.loss = loss
         self.local_batch_size = _positive("local_batch_size", local_batch_size)
         self.dtype = _floating(dtype)
@@ -143,6 +144,8 @@ class NativeReplica:
 
     def _check_inputs(self, inputs: NDArray[Any]) -> NDArray[Any]:
         inputs = np.asarray(inputs)
+        if inputs.dtype == self.dtype and inputs.shape[1:] == self._input_shape and inputs.flags.c_contiguous:
+            return inputs
         if inputs.ndim == 0 or inputs.shape[1:] != self.spec.input_shape:
             raise DataError(
                 f"inputs have shape {inputs.shape}; '{self.spec.name}' expects (n, {_listed(self.spec.input_shape)})"

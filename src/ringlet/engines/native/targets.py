@@ -48,8 +48,9 @@ class TargetEncoder:
         """Lay checked targets ``(n, …)`` out with the batch innermost; padding lanes get zeros."""
         num_samples = len(targets)
         if targets.dtype.kind == "f" or self._categorical:
-            out[..., :num_samples] = np.moveaxis(targets, 0, -1)
-            out[..., num_samples:] = 0
+            out[..., :num_samples] = targets if targets.ndim == 1 else np.moveaxis(targets, 0, -1)
+            if num_samples < out.shape[-1]:
+                out[..., num_samples:] = 0
             return
         out.fill(0)
         np.put_along_axis(out[..., :num_samples], np.moveaxis(targets, 0, -1)[None], 1, axis=0)
@@ -59,9 +60,10 @@ class TargetEncoder:
         num_classes = self._output_shape[0]
         one_output = num_classes == 1 and not self._categorical
         limit = 2 if one_output else num_classes
-        if classes.size and (classes.min() < 0 or classes.max() >= limit):
+        classes = classes.astype(np.int64, copy=False)
+        if classes.size and classes.view(np.uint64).max() >= limit:  # a negative number is a huge one there
             wrong = classes[(classes < 0) | (classes >= limit)].flat[0]
             raise DataError(f"a target is class {wrong}; the network has classes 0 to {limit - 1}")
         if one_output:
             return classes.astype(self._dtype)[:, None]
-        return classes.astype(np.int64, copy=False)
+        return classes
