@@ -1,4 +1,4 @@
-"""Accuracy on real MNIST, the short form of ``benchmarks/mnist_accuracy.py``: one epoch, compiled kernels only."""
+"""Accuracy on real MNIST, the short form of ``benchmarks.mnist_accuracy``: one epoch, compiled kernels only."""
 
 from __future__ import annotations
 
