@@ -2,8 +2,8 @@
 
     python -m benchmarks.mnist_accuracy [PATH_OF_MNIST]
 
-Without a path the data set is taken from the cache (`ringlet datasets fetch mnist`). Every seed that was run is printed;
-the goal, at least 98.2 %, is for each of them, not for the best.
+Without a path the data set is taken from the cache (`ringlet datasets fetch mnist`). Every seed that was run is
+printed; the goal, at least 98.2 %, is for each of them, not for the best.
 """
 
 from __future__ import annotations
