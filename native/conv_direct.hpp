@@ -107,26 +107,60 @@ inline void direct_segment(const ConvProblem& p, const TapList& taps, long first
     });
 }
 
+// Outputs [first, last) of a row whose valid taps are the columns [s0, s1).
+struct Segment {
+    long first, last, s0, s1;
+};
+
+inline long cut_into_segments(const Axis& columns, Segment* segments) {
+    long count = 0;
+    for (long i = 0; i < columns.outputs; ++i) {
+        long s0, s1;
+        columns.valid_taps(i, s0, s1);
+        if (count > 0 && segments[count - 1].s0 == s0 && segments[count - 1].s1 == s1)
+            segments[count - 1].last = i + 1;
+        else
+            segments[count++] = Segment{i, i + 1, s0, s1};
+    }
+    return count;
+}
+
+// The lists of taps of all segments; the next row uses them again unless other rows of the kernel are valid there.
+class RowTaps {
+  public:
+    RowTaps(const ConvProblem& problem, const Segment* segments, long count)
+        : p_(problem), segments_(segments), count_(count), size_(2 * problem.in_channels * problem.rows.taps * problem.columns.taps),
+          memory_(scratch_array<long>(kScratchOwn0, count * size_)) {}
+
+    void move_to(long row) {
+        long r0, r1;
+        p_.rows.valid_taps(row, r0, r1);
+        if (r0 == r0_ && r1 == r1_) return;
+        for (long i = 0; i < count_; ++i) list_taps(p_, r0, r1, segments_[i].s0, segments_[i].s1, memory_ + i * size_);
+        r0_ = r0, r1_ = r1;
+    }
+
+    TapList of(long segment) const {
+        const long taps = p_.in_channels * (r1_ - r0_) * (segments_[segment].s1 - segments_[segment].s0);
+        return TapList{taps, memory_ + segment * size_, memory_ + segment * size_ + taps};
+    }
+
+  private:
+    const ConvProblem& p_;
+    const Segment* segments_;
+    long count_, size_;
+    long* memory_;
+    long r0_ = -1, r1_ = -1;
+};
+
 template <typename T, int Width>
-void direct_row(const ConvProblem& p, long row, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
-    long r0, r1, s0, s1;
-    p.rows.valid_taps(row, r0, r1);
+void direct_row(const ConvProblem& p, long row, const Segment* segments, long count, const RowTaps& taps, const T* x, const T* weight, T* y,
+                const Epilogue<T>& epilogue) {
     const T* x_row = x + (p.rows.in_base + row * p.rows.in_step) * p.in_row;
     T* y_row = y + (p.rows.out_base + row * p.rows.out_step) * p.out_row;
     const T* w = weight + p.rows.weight_base * p.weight_row + p.columns.weight_base;
-    long* memory = scratch_array<long>(kScratchOwn0, 2 * p.in_channels * p.rows.taps * p.columns.taps);
-    long first = 0;
-    while (first < p.columns.outputs) {
-        p.columns.valid_taps(first, s0, s1);
-        long last = first + 1;
-        for (; last < p.columns.outputs; ++last) {
-            long next0, next1;
-            p.columns.valid_taps(last, next0, next1);
-            if (next0 != s0 || next1 != s1) break;
-        }
-        direct_segment<T, Width>(p, list_taps(p, r0, r1, s0, s1, memory), first, last, x_row, w, y_row, epilogue);
-        first = last;
-    }
+    for (long i = 0; i < count; ++i)
+        direct_segment<T, Width>(p, taps.of(i), segments[i].first, segments[i].last, x_row, w, y_row, epilogue);
 }
 
 // One convolution problem for all groups; x, weight and y advance by these strides from group to group.
@@ -136,14 +170,22 @@ struct GroupStrides {
 
 template <typename T>
 void convolve_direct(const ConvProblem& p, const GroupStrides& g, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
+    Segment* segments = scratch_array<Segment>(kScratchShared1, p.columns.outputs);
+    const long count = cut_into_segments(p.columns, segments);
     with_width<T>(p.lanes, [&](auto width) {
-#pragma omp parallel for schedule(dynamic) collapse(2) num_threads(num_threads())
-        for (long group = 0; group < g.groups; ++group)
-            for (long row = 0; row < p.rows.outputs; ++row) {
-                Epilogue<T> own = epilogue;
-                if (own.bias) own.bias += group * g.bias;
-                direct_row<T, decltype(width)::value>(p, row, x + group * g.x, weight + group * g.weight, y + group * g.y, own);
-            }
+#pragma omp parallel num_threads(num_threads())
+        {
+            RowTaps taps(p, segments, count);
+#pragma omp for schedule(dynamic) collapse(2)
+            for (long group = 0; group < g.groups; ++group)
+                for (long row = 0; row < p.rows.outputs; ++row) {
+                    Epilogue<T> own = epilogue;
+                    if (own.bias) own.bias += group * g.bias;
+                    taps.move_to(row);
+                    direct_row<T, decltype(width)::value>(p, row, segments, count, taps, x + group * g.x, weight + group * g.weight,
+                                                          y + group * g.y, own);
+                }
+        }
     });
 }
 
