@@ -1,4 +1,5 @@
 // One instruction set's table of kernels. Compiled once per instruction set with RINGLET_ISA and the matching -march.
+#include "combine.hpp"
 #include "convolution.hpp"
 #include "dense.hpp"
 #include "elementwise.hpp"
@@ -6,6 +7,7 @@
 #include "losses.hpp"
 #include "normalization.hpp"
 #include "pooling.hpp"
+#include "tree.hpp"
 #include "updates.hpp"
 
 #define RINGLET_TEXT_OF(name) #name
@@ -47,11 +49,12 @@ Kernels<T> table_of() {
     k.adadelta_update = adadelta_update<T>;
     k.sum_squares = sum_squares<T>;
     k.scale = scale<T>;
+    k.add_tree = add_tree<T>;
     return k;
 }
 
 const KernelTable& kernel_table() {
-    static const KernelTable table{RINGLET_TEXT(RINGLET_ISA), table_of<float>(), table_of<double>()};
+    static const KernelTable table{RINGLET_TEXT(RINGLET_ISA), table_of<float>(), table_of<double>(), combine, copy_bytes};
     return table;
 }
 

@@ -11,6 +11,13 @@ enum ConvAlgorithm { kDirect, kGemm, kWinograd2, kWinograd4 };
 enum ActivationKind { kRelu, kLeakyRelu, kRelu6, kSigmoid, kTanh, kArctanh, kLogSigmoid };
 enum LossKind { kSoftmaxCrossEntropy, kCategoricalCrossEntropy, kSigmoidBinaryCrossEntropy, kBinaryCrossEntropy, kDice, kMse, kMae };
 
+// What the reductions of ringlet.comm know; the numbers are those of ringlet/comm/channel/elements.py.
+enum Element {
+    kFloat32, kFloat64, kFloat16, kBfloat16, kInt8, kInt16, kInt32, kInt64, kUint8, kUint16, kUint32, kUint64
+};
+constexpr long kElementBytes[] = {4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8};
+enum Combination { kSum, kAverage, kMinimum, kMaximum, kProduct };
+
 // (channels, pixels, lanes), n lanes of which hold samples.
 struct Extent {
     long channels, pixels, lanes, n;
@@ -72,12 +79,24 @@ struct Kernels {
                             double weight_decay, bool decoupled);
     double (*sum_squares)(const T* values, long count);
     void (*scale)(T* values, long count, double factor);
+    void (*add_tree)(const T* const* inputs, const int* tree, int length, T* out, long count);
+};
+
+// Where combined values go: out, which may be one of the sources, past the caches if stream; and a copy, if there is one.
+struct CombineTargets {
+    void *out, *copy;
+    bool stream;
 };
 
 struct KernelTable {
     const char* instruction_set;
     Kernels<float> single;
     Kernels<double> twice;
+    void (*combine)(Element, Combination, const void* const* sources, int num, long count, const CombineTargets&);
+    void (*copy)(void* target, const void* source, long bytes, bool stream);  // stream: past the caches
 };
+
+// The table in use.
+const KernelTable& current_table();
 
 }  // namespace ringlet

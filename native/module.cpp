@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.hpp"
 #include "kernels.hpp"
 #include "platform.hpp"
 
@@ -526,16 +527,42 @@ double sum_squares(In values) {
     return by_dtype(values, [&](const auto& k, auto number) { return k.sum_squares(read<decltype(number)>(values), size_of(values)); });
 }
 
+// A tree in postfix: every -1 finds two operands, one result is left, inputs exist.
+void require_tree(const std::vector<int>& tree, size_t num_inputs) {
+    long depth = 0;
+    for (const int item : tree) {
+        require(item >= -1 && item < static_cast<long>(num_inputs), "a tree holds numbers of inputs and -1");
+        depth += item >= 0 ? 1 : -1;
+        require(depth >= 1, "a tree adds two operands that come before its -1");
+    }
+    require(depth == 1, "a tree leaves exactly one sum");
+}
+
+void add_tree(const std::vector<In>& inputs, const std::vector<int>& tree, Out out) {
+    require_tree(tree, inputs.size());
+    for (const In& input : inputs) require(size_of(input) == size_of(out), "flat arrays must have the same size");
+    by_dtype(out, [&](const auto& k, auto number) {
+        using T = decltype(number);
+        std::vector<const T*> sources;
+        for (const In& input : inputs) sources.push_back(read<T>(input));
+        k.add_tree(sources.data(), tree.data(), static_cast<int>(tree.size()), write<T>(out), size_of(out));
+    });
+}
+
 void scale(Out values, double factor) {
     by_dtype(values, [&](const auto& k, auto number) { k.scale(write<decltype(number)>(values), size_of(values), factor); });
 }
 
 }  // namespace
+
+const KernelTable& current_table() { return *current; }
+
 }  // namespace ringlet
 
 NB_MODULE(_native, m) {
     using namespace ringlet;
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+    nb::set_leak_warnings(false);  // a channel that is open at the end of the program is no leak
     m.doc() = "Compiled kernels of the native engine; the contract is ringlet.kernels.contract.";
     const std::vector<const KernelTable*> tables = supported_tables();
     if (tables.empty()) throw nb::import_error("this processor lacks the x86-64-v2 instructions that the compiled kernels need");
@@ -591,4 +618,7 @@ NB_MODULE(_native, m) {
           "rho"_a, "epsilon"_a, "weight_decay"_a, "decoupled"_a, Unlocked());
     m.def("sum_squares", &sum_squares, "values"_a, Unlocked());
     m.def("scale", &scale, "values"_a, "factor"_a, Unlocked());
+    m.def("add_tree", &add_tree, "inputs"_a, "tree"_a, "out"_a, Unlocked());
+
+    bind_channel(m);
 }

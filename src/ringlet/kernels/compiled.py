@@ -36,6 +36,7 @@ adam_update = _native.adam_update
 adadelta_update = _native.adadelta_update
 sum_squares = _native.sum_squares
 scale = _native.scale
+add_tree = _native.add_tree
 
 instruction_set = _native.instruction_set
 instruction_sets = _native.instruction_sets

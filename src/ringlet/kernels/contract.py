@@ -19,6 +19,7 @@ Rules that hold for every kernel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -378,3 +379,11 @@ class Kernels(Protocol):
 
     def scale(self, values: Floats, factor: float) -> None:
         """``values *= factor`` in place."""
+
+    # -- sums of several arrays ---------------------------------------------------------------------------------------
+    def add_tree(self, inputs: Sequence[Floats], tree: Sequence[int], out: Floats) -> None:
+        """``out`` = the sum of ``inputs`` along a binary tree, all flat and of one length; ``out`` may be an input.
+
+        ``tree`` is in postfix: a number >= 0 pushes that input, -1 adds the two on top, the lower one first. The bits
+        depend on the tree alone: ``[0, 1, -1, 2, 3, -1, -1]`` is ``(i0 + i1) + (i2 + i3)``, whoever computes it.
+        """

@@ -33,6 +33,7 @@ from ringlet.kernels.reference.pooling import (
     max_pool2d_backward,
     max_pool2d_forward,
 )
+from ringlet.kernels.reference.tree import add_tree
 from ringlet.kernels.reference.updates import (
     adadelta_update,
     adam_update,
@@ -50,6 +51,7 @@ __all__ = [
     "adadelta_update",
     "adam_update",
     "add",
+    "add_tree",
     "avg_pool2d_backward",
     "avg_pool2d_forward",
     "batch_norm_backward",
