@@ -71,6 +71,20 @@ class KernelError(RingletError):
     """Kernels that were asked for but are not there, or arrays that break a kernel's contract."""
 
 
+class CommunicationError(RingletError):
+    """Ranks that disagree about what they exchange, or a group of ranks that cannot be formed."""
+
+
+class RankFailedError(RingletError):
+    """Another rank of the job failed."""
+
+    exit_code = EXIT_RANK_DIED
+
+
+class CheckpointError(RingletError):
+    """A checkpoint that is missing, damaged, cannot be written or does not belong to its run."""
+
+
 class DivergedError(RingletError):
     """Training produced a loss that is not a number."""
 

@@ -1,0 +1,145 @@
+"""What all communicators ask about arrays: shares of an axis, which dtype combines how, and where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.comm.contract import Array, Op
+from ringlet.errors import CommunicationError
+
+HALVES = ("float16", "bfloat16")
+"""Names of the dtypes that are accumulated in float32."""
+
+_UFUNCS: dict[Op, np.ufunc] = {
+    Op.SUM: np.add,
+    Op.AVERAGE: np.add,
+    Op.MIN: np.minimum,
+    Op.MAX: np.maximum,
+    Op.PRODUCT: np.multiply,
+}
+
+
+def part(n: int, rank: int, size: int) -> tuple[int, int]:
+    """Start and end of the share of ``rank``: contiguous, the first ``n % size`` ranks get one item more."""
+    quotient, remainder = divmod(n, size)
+    start = rank * quotient + min(rank, remainder)
+    return start, start + quotient + (1 if rank < remainder else 0)
+
+
+def part_lengths(n: int, size: int) -> list[int]:
+    """The length of every rank's share."""
+    return [n // size + (1 if rank < n % size else 0) for rank in range(size)]
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of the 16-bit floating dtypes."""
+    return dtype.name in HALVES
+
+
+def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which values of ``dtype`` are combined."""
+    return np.dtype(np.float32) if is_half(dtype) else dtype
+
+
+def check_reduction(dtype: np.dtype[Any], op: Op) -> None:
+    """Refuse what cannot be combined: texts, dates, records, and averages of whole numbers."""
+    if dtype.kind not in "biufc" and not is_half(dtype):
+        raise CommunicationError(
+            f"values of dtype {dtype.name} cannot be combined by '{op.value}': expected numbers or booleans. "
+            "Convert the array, for example with array.astype('float32')"
+        )
+    if op is Op.AVERAGE and dtype.kind in "biu":
+        raise CommunicationError(
+            f"an average of dtype {dtype.name} would not be whole: expected a floating or complex dtype. "
+            "Convert the array with array.astype('float64'), or use the sum"
+        )
+
+
+def check_movable(dtype: np.dtype[Any]) -> None:
+    """Refuse arrays of Python objects: only plain bytes travel."""
+    if dtype.hasobject:
+        raise CommunicationError(
+            f"an array of dtype {dtype} holds Python objects, which do not travel between ranks: expected numbers, "
+            "texts of fixed length or records. Convert the array to such a dtype, or encode it as bytes"
+        )
+
+
+def check_rows(array: Array, collective: str) -> None:
+    """Refuse arrays without an axis where rows are exchanged."""
+    if array.ndim == 0:
+        raise CommunicationError(
+            f"{collective} works along axis 0, but the array is a single value of dtype {array.dtype.name}. "
+            "Give it an axis: array.reshape(1)"
+        )
+
+
+def check_root(root: int, size: int) -> None:
+    """Refuse a root that is not a rank."""
+    if not 0 <= root < size:
+        raise CommunicationError(f"root {root} is not a rank: expected 0 to {size - 1}, as there are {size} ranks")
+
+
+def check_ranks(ranks: Sequence[int], size: int) -> list[int]:
+    """The ranks of a group as plain numbers; refuses doubles and what is not a rank."""
+    chosen = [int(rank) for rank in ranks]
+    if not chosen or len(set(chosen)) != len(chosen) or not all(0 <= rank < size for rank in chosen):
+        raise CommunicationError(
+            f"no group of ranks {chosen}: expected at least one rank, each once, out of 0 to {size - 1}"
+        )
+    return chosen
+
+
+def check_splits(rows: int, splits: Sequence[int] | None, size: int) -> list[int]:
+    """How many rows go to each rank; equal parts by default."""
+    if splits is None:
+        if rows % size:
+            raise CommunicationError(
+                f"{rows} rows cannot be cut into equal parts for {size} ranks. "
+                f"Pass splits: {size} numbers of rows that add up to {rows}"
+            )
+        return [rows // size] * size
+    numbers = [int(split) for split in splits]
+    if len(numbers) != size or min(numbers) < 0 or sum(numbers) != rows:
+        raise CommunicationError(
+            f"splits {numbers} do not fit: expected {size} numbers, none negative, that add up to its {rows} rows"
+        )
+    return numbers
+
+
+def contiguous(array: Array) -> Array:
+    """The same values in C order; a copy only where needed."""
+    return np.asarray(array, order="C")
+
+
+def result_array(array: Array, out: Array | None) -> Array:
+    """``out`` after a check that the result fits, or a new array."""
+    if out is None:
+        return np.empty(array.shape, array.dtype)
+    if out.shape != array.shape or out.dtype != array.dtype:
+        raise CommunicationError(
+            f"out has shape {out.shape} and dtype {out.dtype.name}: expected shape {array.shape} and dtype "
+            f"{array.dtype.name} as the array itself"
+        )
+    if not out.flags.writeable:
+        raise CommunicationError("out cannot be written: expected an array whose flags.writeable is True")
+    return out
+
+
+def as_bytes(array: Array) -> NDArray[np.uint8]:
+    """The memory of a contiguous array as a flat array of bytes; a view, never a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def combine(op: Op, total: Array, values: Array) -> None:
+    """Combine ``values`` into ``total`` in place; ``total`` has the accumulator's dtype."""
+    _UFUNCS[op](total, values.astype(total.dtype, copy=False), out=total)
+
+
+def finish(op: Op, total: Array, size: int) -> None:
+    """Turn the sum of ``size`` ranks into an average, in place, if that was asked for."""
+    if op is Op.AVERAGE:
+        np.divide(total, size, out=total)

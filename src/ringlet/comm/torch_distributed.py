@@ -1,0 +1,218 @@
+"""torch.distributed: a wire over its process groups, Gloo between processors and NCCL between GPUs by the same code.
+
+Arrays are NumPy's; a backend that wants its tensors on a GPU gets copies there. Only tensor calls are used, never those
+for Python objects. Groups are made directly on a store, not by ``torch.distributed.new_group``: that one wants all
+ranks of the job to take part in making any group, or gives it a name on which ranks of different groups disagree.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, final
+
+import numpy as np
+
+from ringlet.comm.contract import Array, Communicator, Op
+from ringlet.comm.environments import World
+from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
+from ringlet.comm.memory import machine_id
+from ringlet.comm.wire import Bytes, Wire
+from ringlet.comm.wired import WiredCommunicator
+from ringlet.errors import CommunicationError
+
+PATIENCE = timedelta(minutes=30)
+"""How long a collective waits for ranks that do not come: PyTorch's own default."""
+
+_REDUCED = ("float32", "float64", "int8", "uint8", "int32", "int64")
+"""The dtypes that every backend combines by itself."""
+
+
+def join_torch(world: World | None = None) -> Communicator:
+    """The communicator of all ranks that torchrun started; every rank must call.
+
+    If the program has initialised torch.distributed, its ranks are taken from there.
+    """
+    distributed = _load_torch().distributed
+    if distributed.is_initialized():
+        return torch_communicator(distributed.group.WORLD, ranks_per_node_from_environment())
+    if world is None or world.launcher != "torchrun":
+        raise CommunicationError(
+            "torch.distributed was asked for, but this process was not started by torchrun (RANK, WORLD_SIZE and "
+            "MASTER_ADDR are not set). Start it with: torchrun --nproc-per-node 2 script.py"
+        )
+    store, rank, size = next(iter(distributed.rendezvous("env://", world.rank, world.size, timeout=PATIENCE)))
+    return _over_store(store, rank, size, _default_backend(), ranks_per_node_from_environment())
+
+
+def torch_communicator(group: Any, ranks_per_node: int | None = None) -> Communicator:
+    """A communicator of the ranks of a process group; every rank of it must call.
+
+    It gets connections of its own, so collectives that the program itself calls on its group are never mixed with
+    these. ``ranks_per_node`` cuts machines into smaller ones.
+    """
+    distributed = _load_torch().distributed
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    backend = "nccl" if "nccl" in distributed.get_backend(group) else "gloo"
+    return _over_store(_own_store(group, rank, backend), rank, size, backend, ranks_per_node)
+
+
+def _own_store(group: Any, rank: int, backend: str) -> Any:
+    """A store that rank 0 keeps; the others are told its address over ``group``."""
+    torch = _load_torch()
+    address = np.zeros(256, np.uint8)
+    store = None
+    if rank == 0:
+        host = os.environ.get("MASTER_ADDR") or socket.getfqdn()
+        store = torch.distributed.TCPStore(host, 0, is_master=True, timeout=PATIENCE, wait_for_workers=False)
+        text = f"{store.port} {host}".encode()
+        address[: len(text)] = np.frombuffer(text, np.uint8)
+    tensor = torch.from_numpy(address).to(_device(torch, backend))
+    torch.distributed.broadcast(tensor, torch.distributed.get_global_rank(group, 0), group=group)
+    port, host = tensor.cpu().numpy().tobytes().rstrip(b"\0").decode().split(" ")
+    return store or torch.distributed.TCPStore(host, int(port), is_master=False, timeout=PATIENCE)
+
+
+def _over_store(store: Any, rank: int, size: int, backend: str, ranks_per_node: int | None) -> Communicator:
+    wire = TorchWire(store, "ringlet", rank, size, backend)
+    return LayeredCommunicator(wire, cut_machines(wire.machines(), ranks_per_node))
+
+
+@final
+class TorchWire(Wire):
+    """Bytes over a process group of its own; its ranks meet in ``store`` under ``name_in_store``."""
+
+    name = "torch"
+
+    def __init__(self, store: Any, name_in_store: str, rank: int, size: int, backend: str) -> None:
+        self._torch = _load_torch()
+        self._store, self._name_in_store, self._backend = store, name_in_store, backend
+        self.rank = rank
+        self.size = size
+        self._device = _device(self._torch, backend)
+        self._group = _make_group(self._torch, store, name_in_store, rank, size, backend)
+        self._subsets: Counter[tuple[int, ...]] = Counter()
+
+    def reduces(self, dtype: np.dtype[Any], op: Op) -> bool:
+        """What every backend knows; minima and maxima of whole numbers only, because of NaN."""
+        known = dtype.isnative and dtype.name in _REDUCED
+        return known and (dtype.kind != "f" or op not in (Op.MIN, Op.MAX))
+
+    def allreduce(self, array: Array, op: Op) -> None:
+        """In place."""
+        kinds = self._torch.distributed.ReduceOp
+        operations = {Op.SUM: kinds.SUM, Op.MIN: kinds.MIN, Op.MAX: kinds.MAX, Op.PRODUCT: kinds.PRODUCT}
+        if array.size:
+            options = self._torch.distributed.AllreduceOptions()
+            options.reduceOp = operations[op]
+            tensor = self._tensor(array)
+            self._group.allreduce([tensor], options).wait()
+            _copy_back(tensor, array)
+
+    def broadcast(self, data: Bytes, root: int) -> None:
+        """The tensor of the root."""
+        if data.size:
+            options = self._torch.distributed.BroadcastOptions()
+            options.rootRank = root
+            tensor = self._tensor(data)
+            self._group.broadcast([tensor], options).wait()
+            _copy_back(tensor, data)
+
+    def allgather(self, data: Bytes, received: Bytes, counts: Sequence[int]) -> None:
+        """Of equal lengths: shorter parts are padded."""
+        longest = max(counts)
+        if longest == 0:
+            return
+        padded = np.zeros(longest, np.uint8)
+        padded[: data.size] = data
+        rows = [self._torch.empty(longest, dtype=self._torch.uint8, device=self._device) for _ in counts]
+        self._group.allgather([rows], [self._tensor(padded)]).wait()
+        ends = np.cumsum(counts)
+        for row, count, end in zip(rows, counts, ends, strict=True):
+            received[end - count : end] = row[:count].cpu().numpy()
+
+    def alltoall(self, data: Bytes, counts: Sequence[int], received: Bytes, received_counts: Sequence[int]) -> None:
+        """With a length for every pair."""
+        tensor = self._tensor(received)
+        options = self._torch.distributed.AllToAllOptions()
+        self._group.alltoall_base(tensor, self._tensor(data), list(received_counts), list(counts), options).wait()
+        _copy_back(tensor, received)
+
+    def barrier(self) -> None:
+        """A sum of one number: unlike PyTorch's barrier it never guesses a device."""
+        self.allreduce(np.zeros(1, np.int32), Op.SUM)
+
+    def machines(self) -> list[int]:
+        """Ranks with the same host name since the same start of the system; the lowest stands for the machine."""
+        keys = WiredCommunicator(self).allgather_bytes(f"{socket.gethostname()} {machine_id()}".encode())
+        return [keys.index(key) for key in keys]
+
+    def subset(self, ranks: Sequence[int]) -> TorchWire:
+        """A group on the same store, under a name that its members agree on: they call this equally often."""
+        chosen = tuple(ranks)
+        self._subsets[chosen] += 1
+        name = f"{self._name_in_store}/{'-'.join(map(str, chosen))}.{self._subsets[chosen]}"
+        return TorchWire(self._store, name, chosen.index(self.rank), len(chosen), self._backend)
+
+    def can_duplicate(self) -> bool:
+        """Groups are independent of each other."""
+        return True
+
+    def abort(self, exit_code: int) -> None:
+        """End this process; torchrun ends the others when it sees that one has failed."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+    def _tensor(self, array: Array) -> Any:
+        """The array's own memory, or a copy on the device that the backend works on."""
+        return self._torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
+
+
+def _copy_back(tensor: Any, array: Array) -> None:
+    if tensor.device.type != "cpu":
+        array[...] = tensor.cpu().numpy()
+
+
+def _device(torch: Any, backend: str) -> Any:
+    """Where the backend wants its tensors."""
+    return torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+
+
+def _make_group(torch: Any, store: Any, name: str, rank: int, size: int, backend: str) -> Any:
+    distributed = torch.distributed
+    place = distributed.PrefixStore(name, store)
+    if backend == "nccl":
+        return distributed.ProcessGroupNCCL(place, rank, size, distributed.ProcessGroupNCCL.Options())
+    return distributed.ProcessGroupGloo(place, rank, size, PATIENCE)
+
+
+def _default_backend() -> str:
+    """NCCL if every rank of this machine can have a GPU of its own, else Gloo."""
+    torch = _load_torch()
+    wanted = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if torch.cuda.is_available() and torch.cuda.device_count() >= wanted and torch.distributed.is_nccl_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        return "nccl"
+    return "gloo"
+
+
+def _load_torch() -> Any:
+    try:
+        import torch
+        import torch.distributed
+    except ImportError as error:
+        raise CommunicationError(
+            f"torch.distributed cannot be used ({error}). Install PyTorch: pip install 'ringlet[torch]', or start the "
+            "ranks with `ringlet run` or mpiexec instead of torchrun"
+        ) from error
+    if not torch.distributed.is_available():
+        raise CommunicationError(
+            "this PyTorch was built without torch.distributed. Install the usual build, or start the ranks with "
+            "`ringlet run` or mpiexec instead of torchrun"
+        )
+    return torch

@@ -1,0 +1,53 @@
+"""Where the time of a rank goes: a sequence of named phases, for ``--profile`` and ``--timeline``.
+
+Code that computes only says what it begins (``timeline.mark("forward")``); that ends the phase before. The default
+:data:`NO_TIMELINE` does nothing, so nobody needs to ask whether a timeline is wanted.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Protocol, final
+
+PHASES = ("data", "forward", "backward", "metrics", "wait", "reduce", "exchange", "update", "validation", "other")
+"""All names that are marked, in the order of a step.
+
+data: waiting for the next batch; metrics: figures of the batch; wait: for other ranks; reduce: adding up gradients of
+this machine; exchange: between machines, or agreeing on norms; update: the optimizer; other: callbacks, files.
+"""
+
+
+class Timeline(Protocol):
+    """Something that takes note of phases."""
+
+    def mark(self, phase: str) -> None:
+        """``phase`` begins now; the phase before ends."""
+
+
+@final
+class NoTimeline:
+    """Takes no note."""
+
+    def mark(self, phase: str) -> None:
+        """Nothing happens."""
+
+
+NO_TIMELINE = NoTimeline()
+
+
+@final
+class RecordedTimeline:
+    """Keeps the beginning of every phase, in nanoseconds of the machine's monotonic clock."""
+
+    def __init__(self) -> None:
+        self.phases: list[int] = []
+        """Places in :data:`PHASES`."""
+        self.starts: list[int] = []
+
+    def mark(self, phase: str) -> None:
+        """Note it."""
+        self.phases.append(_NUMBERS[phase])
+        self.starts.append(monotonic_ns())
+
+
+_NUMBERS = {name: number for number, name in enumerate(PHASES)}

@@ -1,0 +1,187 @@
+"""Shared memory: found through tokens only, refused if anything is odd, and nothing of it is left behind."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringlet.comm import memory
+from ringlet.comm.memory import KINDS, attach_segment, create_segment, share_segment
+from ringlet.errors import CommunicationError
+
+CHILD = """
+import sys
+from ringlet.comm.memory import attach_segment
+segment = attach_segment(bytes.fromhex(sys.argv[1]))
+print(len(segment.buffer), segment.buffer.sum())
+segment.buffer[-1] = 42
+"""
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def named_files() -> set[str]:
+    folders = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
+    return {str(path) for folder in folders if folder.is_dir() for path in folder.glob("ringlet-" + "?" * 32)}
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 5000, 3 << 20])
+def test_a_new_segment_is_zero_and_seen_by_another_process(kind, num_bytes):
+    segment = create_segment(num_bytes, kind)
+    assert segment.buffer.shape == (num_bytes,)
+    assert not segment.buffer.any()
+    if not num_bytes:
+        return
+    segment.buffer[0] = 7
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, segment.token.hex()], capture_output=True, text=True, check=True
+    )
+    assert child.stdout.split() == [str(num_bytes), "7"]
+    assert segment.buffer[-1] == 42
+
+
+def test_memory_begins_at_a_page(kind):
+    assert create_segment(100, kind).buffer.ctypes.data % 4096 == 0
+
+
+def test_a_sealed_segment_cannot_be_found_but_lives_on_in_its_mappings(kind):
+    files = named_files()
+    segment = create_segment(64, kind)
+    other = attach_segment(segment.token)
+    segment.seal()
+    segment.seal()
+    assert named_files() <= files
+    with pytest.raises(CommunicationError, match="shared memory"):
+        attach_segment(segment.token)
+    view, token = other.buffer.view(np.float64), segment.token
+    del segment, other
+    view[:] = 3.0
+    assert view.sum() == 24.0
+    assert token
+
+
+def test_nothing_is_left_when_the_last_array_is_gone(kind):
+    before, files = descriptors(), named_files()
+    for _ in range(20):
+        segment = create_segment(1 << 16, kind)
+        other = attach_segment(segment.token)
+        array = other.buffer.view(np.float32)
+        array[:] = 1.0
+    del segment, other, array
+    assert descriptors() == before
+    assert named_files() <= files
+
+
+json_values = st.recursive(st.none() | st.integers() | st.text(max_size=20), st.lists, max_leaves=5)
+
+
+@given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
+@settings(deadline=None, derandomize=True, database=None)
+def test_any_other_bytes_are_no_token(data):
+    with pytest.raises(CommunicationError, match="token"):
+        attach_segment(data)
+
+
+CHANGES = {
+    "magic": "ringlet segment 0",
+    "kind": "pipe",
+    "bytes": -1,
+    "path": "/dev/null\0",
+    "inode": "1",
+    "device": 1.5,
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_changed_token_is_refused(kind, field):
+    segment = create_segment(64, kind)
+    fields = json.loads(segment.token)
+    for changed in ({**fields, field: CHANGES[field]}, {k: v for k, v in fields.items() if k != field}):
+        with pytest.raises(CommunicationError, match="token"):
+            attach_segment(json.dumps(changed).encode())
+
+
+def test_a_token_that_names_another_file_is_refused(kind, tmp_path):
+    segment = create_segment(64, kind)
+    other = tmp_path / "other"
+    other.write_bytes(bytes(64))
+    fields = json.loads(segment.token)
+    with pytest.raises(CommunicationError, match="is not the shared memory"):
+        attach_segment(json.dumps({**fields, "path": str(other)}).encode())
+    with pytest.raises(CommunicationError, match="64 bytes, expected at least 65"):
+        attach_segment(json.dumps({**fields, "bytes": 65}).encode())
+    with pytest.raises(CommunicationError, match="machine"):
+        attach_segment(json.dumps({**fields, "machine": "elsewhere"}).encode())
+    assert other.read_bytes() == bytes(64)
+
+
+def test_a_full_file_system_is_an_error_that_says_how_much_is_needed(monkeypatch):
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = named_files()
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CommunicationError, match=r"123456 bytes .*No space left.* bytes are free"):
+        create_segment(123_456, "file")
+    assert named_files() <= files
+
+
+def test_a_negative_size_is_refused():
+    with pytest.raises(CommunicationError, match="-1 bytes"):
+        create_segment(-1)
+
+
+def test_where_anonymous_memory_cannot_be_attached_a_file_is_used(monkeypatch):
+    files, real = named_files(), attach_segment
+
+    def refuse_anonymous(token: bytes):
+        if b"anonymous" in token:
+            raise CommunicationError("another process namespace")
+        return real(token)
+
+    monkeypatch.setattr(memory, "attach_segment", refuse_anonymous)
+    tokens: list[bytes] = []
+    members: list[memory.Segment | None] = []
+
+    def tell(token: bytes) -> bytes:
+        tokens.append(token)
+        return token
+
+    def others_ready(ready: bool) -> bool:
+        """What the maker hears: a member has tried the token that was just told."""
+        try:
+            members.append(memory.attach_segment(tokens[-1]))
+        except CommunicationError:
+            return False
+        return ready
+
+    segment = share_segment(1000, "maker", tell, others_ready)
+    assert [json.loads(token)["kind"] for token in tokens] == ["anonymous", "file"]
+    assert segment is not None
+    assert members[0] is not None
+    segment.buffer[:] = 5
+    assert members[0].buffer.sum() == 5000
+    assert named_files() <= files
+
+
+def test_where_nothing_can_be_shared_all_ranks_say_so():
+    with pytest.raises(CommunicationError, match=r"cannot share 1000 bytes .*/dev/shm"):
+        share_segment(1000, "member", lambda _: b"", lambda _: False)
