@@ -1,0 +1,42 @@
+"""``ringlet run``: start a script or module on many ranks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, Output, launch_plan
+
+
+def run(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="SCRIPT [ARGUMENTS]...", help="script and its arguments")
+    ] = None,
+    num_workers: NumWorkers = None,
+    module: Annotated[str | None, typer.Option("-m", metavar="MODULE", help="Run a module instead of a script")] = None,
+    hosts: Hosts = None,
+    hostfile: HostFile = None,
+    launcher: Launcher = "auto",
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="INT", help="Threads of each worker; default: cores / workers")
+    ] = None,
+    output: Output = "plain",
+) -> None:
+    """Start a script on many workers.
+
+    Options come before the script; everything after it is the script's. Under mpiexec, mpirun, srun or torchrun the
+    workers exist already and the script runs as one of them.
+    """
+    from ringlet.launch import LaunchPlan, start
+
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads)
+    target = [*(["-m", module] if module is not None else []), *(command or [])]
+    raise typer.Exit(start(target, plan or LaunchPlan(None, (), launcher, threads, output)))
+
+
+def command() -> Any:
+    """The command for the root group."""
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app.command("run", context_settings={"allow_interspersed_args": False})(run)
+    return typer.main.get_command(app)

@@ -1,0 +1,39 @@
+"""Starting ranks: takes a command and a :class:`LaunchPlan`, gives the job's exit code.
+
+``starting`` chooses MPI (``mpiexec`` finds the program, ``mpi`` runs it, ``relay`` stands beside each rank) or plain
+processes (``local``). ``supervise`` is the loop, ``job`` knows who failed first, ``output`` where lines go,
+``worker`` what each rank runs. ``function`` calls a function on all ranks and brings back what it returns.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringlet.launch.function import run
+    from ringlet.launch.hosts import Host, parse_hosts, read_hostfile
+    from ringlet.launch.messages import is_rank
+    from ringlet.launch.plan import LaunchPlan, must_start
+    from ringlet.launch.starting import relaunch, start
+
+_HOMES = {
+    "Host": "hosts",
+    "LaunchPlan": "plan",
+    "is_rank": "messages",
+    "must_start": "plan",
+    "parse_hosts": "hosts",
+    "read_hostfile": "hosts",
+    "relaunch": "starting",
+    "run": "function",
+    "start": "starting",
+}
+
+__all__ = ["Host", "LaunchPlan", "is_rank", "must_start", "parse_hosts", "read_hostfile", "relaunch", "run", "start"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ringlet.launch' has no attribute '{name}'")
+    return getattr(import_module(f"ringlet.launch.{_HOMES[name]}"), name)

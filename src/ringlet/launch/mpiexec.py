@@ -1,0 +1,160 @@
+"""Find a program that starts MPI ranks and belongs to the MPI that mpi4py uses, and speak its dialect.
+
+An mpiexec of another MPI starts as many processes as it is told, but each of them finds itself alone. So the kind of
+program (what ``--version`` says) and the library (what mpi4py says) must be of one family.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ringlet.errors import UsageError
+from ringlet.launch.plan import LaunchPlan
+
+MPIEXEC_VARIABLE = "RINGLET_MPIEXEC"
+KILL_SIGNAL = signal.SIGUSR1
+"""What every launcher forwards; relays then end their ranks at once."""
+LEAVE_SIGNAL = signal.SIGUSR2
+"""What Open MPI and Slurm forward without acting on it; relays then send SIGTERM to their ranks."""
+_PROBE_SECONDS = 60
+_LIBRARY_PROBE = """\
+import mpi4py
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+from mpi4py import MPI
+print(MPI.Get_library_version())
+"""
+_PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True)
+class MpiLauncher:
+    """A program that starts ranks."""
+
+    path: str
+    flavour: str
+    """``hydra`` (MPICH, Intel MPI, MVAPICH), ``openmpi`` or ``slurm``."""
+    family: str = "mpich"
+    """The family of the library: ``mpich`` or ``openmpi``."""
+
+    def command(
+        self, plan: LaunchPlan, program: Sequence[str], environ: Mapping[str, str], folder: Path
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command that starts ``program`` on all ranks, and variables it needs. Files go to ``folder``."""
+        start = [self.path, "-n", str(plan.size)]
+        if self.flavour == "hydra":
+            return [*start, *_hosts_file(plan, folder, "{name}:{slots}", "-f"), *program], {}
+        if self.flavour == "openmpi":
+            hosts = _hosts_file(plan, folder, "{name} slots={slots}", "--hostfile")
+            root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+            names = [name for name in sorted(environ) if name.startswith("RINGLET_") or name in _PASSED_ON]
+            exports = [word for name in names for word in ("-x", name)]
+            return [*start, "--bind-to", "none", "--oversubscribe", *root, *hosts, *exports, *program], {}
+        kind = "pmix" if self.family == "openmpi" else "pmi2"
+        options = [f"--mpi={kind}", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered"]
+        if not plan.hosts:
+            return [*start, *options, *program], {}
+        lines = [host.name for host in plan.hosts for _ in range(host.slots)][: plan.size]
+        file = _write(folder, "".join(f"{name}\n" for name in lines))
+        return [*start, *options, "--distribution=arbitrary", *program], {"SLURM_HOSTFILE": file}
+
+    def forwarding(self, number: int) -> int:
+        """The signal to send to the program so that ranks get ``number`` (Open MPI and Slurm: SIGTERM instead)."""
+        return number if self.flavour == "hydra" else LEAVE_SIGNAL
+
+
+def _hosts_file(plan: LaunchPlan, folder: Path, line: str, option: str) -> list[str]:
+    if not plan.hosts:
+        return []
+    text = "".join(line.format(name=host.name, slots=host.slots) + "\n" for host in plan.hosts)
+    return [option, _write(folder, text)]
+
+
+def _write(folder: Path, text: str) -> str:
+    file = folder / "hosts"
+    file.write_text(text, encoding="ascii")
+    return str(file)
+
+
+def find_mpi() -> MpiLauncher:
+    """The launcher to use. Raises :class:`UsageError` that says what is missing or does not fit."""
+    if find_spec("mpi4py") is None:
+        raise UsageError('MPI cannot be used: mpi4py is not installed. Install it with: pip install "ringlet[mpi]"')
+    library = _output_of([sys.executable, "-c", _LIBRARY_PROBE])
+    family = _family(library)
+    if not family:
+        last = (library.strip().splitlines() or ["nothing"])[-1]
+        raise UsageError(
+            f"MPI cannot be used: mpi4py does not load its MPI library. It says: {last[:300]}\n"
+            f'Install an MPI that mpi4py was built for, or both with: pip install --force-reinstall "ringlet[mpi]"'
+        )
+    seen = []
+    for path in _candidates():
+        flavour = _flavour(_output_of([path, "--version"]))
+        if flavour == "slurm" or flavour == {"mpich": "hydra"}.get(family, family):
+            return MpiLauncher(path, flavour, family)
+        seen.append(f"{path} ({flavour or 'unknown'})")
+    first = library.strip().splitlines()[0]
+    found = f"found {', '.join(seen)}, which starts ranks of another MPI" if seen else "none was found"
+    raise UsageError(
+        f"MPI cannot be used: mpi4py uses {first[:80]}, and no mpiexec belongs to it: {found}.\n"
+        f"Put the right mpiexec first in PATH or name it by {MPIEXEC_VARIABLE}, or install mpi4py for the MPI you have"
+    )
+
+
+def _candidates() -> Iterator[str]:
+    """Programs in the order of trust: named by the user, beside the interpreter, of the cluster, in the PATH."""
+    named = os.environ.get(MPIEXEC_VARIABLE)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise UsageError(f"{MPIEXEC_VARIABLE}={named[:200]!r} is no program that can be run")
+        yield found
+        return
+    names = ("mpiexec", "mpirun", "mpiexec.hydra")
+    beside = str(Path(sys.executable).parent)
+    cluster = ("srun",) if "SLURM_JOB_ID" in os.environ else ()
+    places = [*((name, beside) for name in names), *((name, None) for name in (*cluster, *names))]
+    paths = (shutil.which(name, path=place) for name, place in places)
+    yield from dict.fromkeys(path for path in paths if path)
+
+
+def _output_of(command: Sequence[str]) -> str:
+    """What a program prints on both outputs; nothing if it cannot be run."""
+    try:
+        done = subprocess.run(  # noqa: S603  a list of words, no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def _family(library_version: str) -> str:
+    """Of an MPI library by its version string; empty if unknown."""
+    if "Open MPI" in library_version:
+        return "openmpi"
+    return "mpich" if any(name in library_version for name in ("MPICH", "Intel(R) MPI", "MVAPICH")) else ""
+
+
+def _flavour(version: str) -> str:
+    """Of a program by what ``--version`` says; empty if unknown."""
+    first = version.strip().split("\n", 1)[0].lower()
+    if any(name in version for name in ("HYDRA", "Intel(R) MPI")):
+        return "hydra"
+    if "open mpi" in first or "openrte" in first or "prrte" in first:
+        return "openmpi"
+    return "slurm" if first.startswith("slurm") else ""

@@ -1,0 +1,89 @@
+"""What is to be started: how many ranks, where, by which launcher, and where their output goes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ringlet.comm import environments
+from ringlet.errors import UnknownNameError, UsageError
+from ringlet.launch.hosts import Host
+
+LAUNCHERS = ("auto", "mpi", "local")
+LAUNCHER_VARIABLE = "RINGLET_LAUNCHER"
+MAX_WORKERS = 65536
+MAX_THREADS = 4096
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """A checked description of a start."""
+
+    num_workers: int | None = None
+    """Default: one for every slot of the hosts, else one."""
+    hosts: tuple[Host, ...] = ()
+    """Default: this machine."""
+    launcher: str = "auto"
+    """``mpi``, ``local`` (plain processes on this machine) or ``auto``: RINGLET_LAUNCHER, else MPI where it works."""
+    threads: int | None = None
+    """Threads of every rank; default: the machine's cores divided among its ranks."""
+    output: str = "plain"
+    """``plain``: rank 0's as it is, lines of the others with their rank; ``prefix``: every line with its rank; else a
+    folder that takes one file per rank and stream."""
+
+    def __post_init__(self) -> None:
+        if self.launcher not in LAUNCHERS:
+            raise UnknownNameError("launcher", self.launcher, LAUNCHERS)
+        if not 1 <= self.size <= MAX_WORKERS:
+            raise UsageError(f"the number of workers is {self.size}: expected 1 to {MAX_WORKERS}")
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            raise UsageError(f"the number of threads is {self.threads}: expected 1 to {MAX_THREADS}")
+        if not self.output:
+            raise UsageError("the output is empty: expected plain, prefix or a folder")
+        if self.hosts and self.size > self.slots:
+            raise UsageError(
+                f"{self.size} workers do not fit the hosts, which take {self.slots} together: "
+                f"give hosts more ranks (as in a:4,b:4) or ask for fewer workers"
+            )
+        if self.launcher == "local" and not self.is_local:
+            raise UsageError("the local launcher starts ranks on this machine only: leave out the hosts or use MPI")
+
+    @property
+    def slots(self) -> int:
+        """How many ranks the hosts take."""
+        return sum(host.slots for host in self.hosts)
+
+    @property
+    def size(self) -> int:
+        """How many ranks to start."""
+        return self.num_workers if self.num_workers is not None else max(1, self.slots)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all ranks run on this machine."""
+        return all(host.is_this_machine for host in self.hosts)
+
+    def chosen_launcher(self) -> str:
+        """``launcher``, with ``auto`` replaced by what RINGLET_LAUNCHER says, if anything."""
+        wish = os.environ.get(LAUNCHER_VARIABLE) or "auto"
+        if self.launcher != "auto":
+            return self.launcher
+        if wish not in LAUNCHERS:
+            raise UsageError(f"{LAUNCHER_VARIABLE}={wish[:40]!r} is no launcher. Known: {', '.join(LAUNCHERS)}")
+        return wish
+
+
+def must_start(plan: LaunchPlan) -> bool:
+    """Whether ranks have to be started: not within a rank that mpiexec, srun, torchrun or Ringlet started already.
+
+    Raises :class:`UsageError` if there are other ranks than the plan asks for.
+    """
+    world = environments.detect()
+    if world is None:
+        return True
+    if plan.num_workers not in (None, world.size):
+        raise UsageError(
+            f"{plan.num_workers} workers are asked for, but this process is rank {world.rank} of {world.size} that a "
+            f"launcher ({world.launcher}) has started: leave out -n, or leave out the launcher"
+        )
+    return False

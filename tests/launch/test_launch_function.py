@@ -1,0 +1,175 @@
+"""``ringlet.run``: functions on new ranks."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ringlet.errors import RankFailedError, UsageError
+from ringlet.launch import run, values
+from ringlet.launch.function import describe
+
+USE = """
+    import numpy as np
+    from ringlet.launch import run
+
+    def double(array, *, plus=0):
+        from ringlet.comm.connect import connect
+        comm = connect()
+        return {"rank": comm.rank, "sum": comm.allreduce(array * 2 + plus)}
+
+    def helper():
+        return 1
+
+    def uses_helper():
+        return helper()
+"""
+
+
+def run_script(begin, path, **environment):
+    return begin([sys.executable, str(path)], environment).finish()
+
+
+def test_a_function_of_a_script_runs_on_all_ranks(begin, script, launcher):
+    path = script(
+        USE
+        + """
+    if __name__ == "__main__":
+        results = run(double, np.arange(3.0), plus=1, num_workers=2, timeout=60)
+        print([result["rank"] for result in results], [result["sum"].tolist() for result in results])
+        print(run(uses_helper, num_workers=1))
+"""
+    )
+    done = run_script(begin, path, RINGLET_LAUNCHER=launcher)
+    assert done.stdout == "[0, 1] [[2.0, 6.0, 10.0], [2.0, 6.0, 10.0]]\n[1]\n", done.stderr
+
+
+def test_a_script_without_a_guard_is_told_so(begin, script):
+    done = run_script(begin, script(USE + "\n    run(helper, num_workers=2)\n"), RINGLET_LAUNCHER="local")
+    assert done.returncode == 1
+    assert "if __name__ ==" in done.stderr
+
+
+def test_a_function_known_by_its_source_alone_runs():
+    def area(radius, names):
+        return math.pi * radius**2, [name.upper() for name in names]
+
+    results = run(area, 2.0, ["a", "b"], num_workers=2, launcher="local", timeout=60)
+    assert results == [(math.pi * 4, ["A", "B"])] * 2
+
+
+def test_what_ranks_print_is_passed_on(capsys):
+    def chatty():
+        import sys
+
+        sys.stdout.write("hello\n")
+
+    assert run(chatty, num_workers=2, launcher="local", timeout=60) == [None, None]
+    assert sorted(capsys.readouterr().out.splitlines()) == ["[rank 1] hello", "hello"]
+
+
+def test_a_function_of_a_module_is_found_by_name():
+    assert describe(values.load) == {"kind": "module", "module": "ringlet.launch.values", "name": "load"}
+
+
+def test_an_exception_on_a_rank_comes_back_with_its_traceback(launcher):
+    def broken(number):
+        from ringlet.comm.connect import connect
+
+        comm = connect()
+        if comm.rank == 1:
+            raise ArithmeticError(f"no {number}")
+        comm.barrier()
+
+    with pytest.raises(
+        RankFailedError, match=r"(?s)rank 1 of 2 .* failed:\nTraceback.*raise Arith.*ArithmeticError: no 5"
+    ):
+        run(broken, 5, num_workers=2, launcher=launcher, timeout=60)
+
+
+def test_a_function_that_does_not_end_is_ended():
+    def endless():
+        import time
+
+        while True:
+            time.sleep(1)
+
+    with pytest.raises(RankFailedError, match=r"did not end within 0\.5 s: rank 0, 1 of 2"):
+        run(endless, num_workers=2, launcher="local", timeout=0.5)
+
+
+def test_a_result_that_cannot_be_sent_is_explained():
+    def strange():
+        return {"a": [object()]}
+
+    with pytest.raises(RankFailedError, match=r"result of rank 0\['a'\]\[0\] is of type builtins\.object"):
+        run(strange, num_workers=1, launcher="local", timeout=60)
+
+
+def test_functions_that_workers_cannot_have_are_refused():
+    secret = 5
+
+    def closure():
+        return secret
+
+    def uses_global():
+        return USE
+
+    with pytest.raises(UsageError, match="uses secret of the function around it"):
+        run(closure)
+    with pytest.raises(UsageError, match="uses USE, which workers do not have"):
+        run(uses_global)
+    with pytest.raises(UsageError, match="define it with def"):
+        run(lambda: 1)
+    with pytest.raises(UsageError, match="is no plain function"):
+        run(dict)
+
+
+def test_arguments_that_cannot_be_sent_are_refused_before_a_start():
+    with pytest.raises(UsageError, match=r"argument \[0\] is of type builtins\.set"):
+        run(values.load, {1})
+    with pytest.raises(UsageError, match=r"argument \['x'\] is an array of object"):
+        run(values.load, x=np.array([None]))
+
+
+simple = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+simple |= st.complex_numbers(allow_nan=False)
+nested = st.recursive(
+    simple,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text() | st.integers() | st.just("__ringlet__"), inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+    ),
+    max_leaves=10,
+)
+
+
+@given(value=nested)
+def test_values_come_back_as_they_were(value, tmp_path_factory):
+    path = tmp_path_factory.mktemp("values") / "value.json"
+    values.save(value, path, "value")
+    assert repr(values.load(path)) == repr(value)
+
+
+@given(array=hnp.arrays(hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, min_side=0, max_dims=3)))
+def test_arrays_come_back_as_they_were(array, tmp_path_factory):
+    path = tmp_path_factory.mktemp("values") / "value.json"
+    values.save({"array": array}, path, "value")
+    back = values.load(path)["array"]
+    assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+def test_scalars_and_short_floats_keep_their_type(tmp_path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    value = [np.float32(1.5), np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3)]
+    values.save(value, tmp_path / "v.json", "value")
+    scalar, array = values.load(tmp_path / "v.json")
+    assert (type(scalar), scalar) == (np.float32, 1.5)
+    assert (array.dtype, array.tolist()) == (value[1].dtype, value[1].tolist())

@@ -1,0 +1,118 @@
+"""Signals to the launcher, its sudden death, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+POLITE = r"""
+    import os, signal, sys, threading
+    asked = threading.Event()
+    def leave(number, frame):
+        os.write(1, b"asked %d\n" % number)
+        asked.set()
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGTERM, leave)
+    print("ready", flush=True)
+    while not asked.wait(0.1):
+        pass
+    sys.exit(5)
+"""
+STUBBORN = r"""
+    import os, signal, time
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"heard\n"))
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"heard\n"))
+    print("ready", flush=True)
+    while True:
+        time.sleep(1)
+"""
+PLAIN = """
+    import time
+    print("ready", flush=True)
+    while True:
+        time.sleep(1)
+"""
+
+
+def started(begin, script, launcher, text, size=2):
+    command = [sys.executable, "-m", "ringlet", "run", "-n", str(size), "--launcher", launcher, str(script(text))]
+    job = begin(command)
+    job.wait_for("ready", times=size)
+    return job
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_every_rank_once_and_its_code_comes_back(begin, script, launcher, number):
+    job = started(begin, script, launcher, POLITE)
+    job.process.send_signal(number)
+    done = job.finish()
+    assert done.returncode == 5
+    assert done.stdout.count(f"asked {int(number)}") == 2
+    assert done.stderr == ""
+
+
+def test_a_second_signal_ends_ranks_that_do_not_listen(begin, script, launcher):
+    job = started(begin, script, launcher, STUBBORN)
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for("heard", times=2)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish().returncode == 128 + signal.SIGTERM
+
+
+def test_a_keyboard_interrupt_is_no_failure(begin, script, launcher):
+    job = started(begin, script, launcher, PLAIN)
+    job.process.send_signal(signal.SIGINT)
+    done = job.finish()
+    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "")
+
+
+def test_ranks_that_do_not_handle_sigterm_end_by_it(begin, script, launcher):
+    job = started(begin, script, launcher, PLAIN)
+    job.process.send_signal(signal.SIGTERM)
+    done = job.finish()
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+
+
+def test_a_closed_terminal_asks_ranks_to_leave(begin, script, launcher):
+    job = started(begin, script, launcher, POLITE)
+    job.process.send_signal(signal.SIGHUP)
+    assert job.finish().returncode == 5
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_no_rank_survives_a_killed_launcher(begin, script, launcher, size):
+    job = started(begin, script, launcher, STUBBORN, size)
+    job.process.kill()
+    job.process.wait()
+    job.wait_until_all_gone()
+
+
+def test_a_killed_mpiexec_ends_all_and_is_named(begin, script):
+    pytest.importorskip("mpi4py")
+    job = started(begin, script, "mpi", STUBBORN)
+    [mpiexec] = [pid for pid in children(job.process.pid) if "mpiexec" in command_of(pid)]
+    os.kill(mpiexec, signal.SIGKILL)
+    done = job.finish()
+    assert done.returncode == 3
+    assert "mpiexec was killed by signal 9" in done.stderr
+    job.wait_until_all_gone()
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def test_output_that_nobody_reads_ends_the_job(begin, script, launcher):
+    job = started(begin, script, launcher, "print('ready', flush=True)\nwhile True:\n    print('x' * 1000)\n")
+    job.process.stdout.close()
+    job.process.stdout = None
+    assert job.process.wait(60) != 0
+    job.wait_until_all_gone()
