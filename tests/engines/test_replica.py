@@ -10,6 +10,7 @@ import pytest
 
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import DataError, UnknownNameError, UsageError
+from ringlet.kernels import available, load
 from ringlet.models import builder as b
 from ringlet.models import zoo
 
@@ -76,6 +77,38 @@ def test_evaluation_between_steps_does_not_change_the_next_step(spec, batch, ker
         assert found.tobytes() == expected.tobytes()
 
 
+@pytest.fixture
+def threaded_kernels():
+    """The compiled kernels, whose number of threads can be set; it is put back."""
+    if "compiled" not in available():
+        pytest.skip("compiled kernels are not built")
+    compiled = load("compiled")
+    before = compiled.num_threads()
+    yield compiled
+    compiled.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [64, 37])
+def test_the_number_of_threads_changes_no_bit_of_a_training_step(threaded_kernels, count):
+    x = b.relu(b.batch_norm(b.conv2d(b.image_input((3, 16, 16)), 32, kernel=3, padding=1)))
+    x = b.relu(b.batch_norm(b.conv2d(x, 64, kernel=3, padding=1)))
+    x = b.dropout(b.max_pool2d(b.add(x, b.conv2d(x, 64, kernel=1)), 2), 0.3)
+    x = b.relu(b.conv2d(x, 64, kernel=3, padding=1, stride=2))
+    spec = b.build("threads", b.softmax(b.dense(b.dropout(b.flatten(x), 0.5), 10)))
+    rng = np.random.default_rng(5)
+    batch = rng.standard_normal((count, 3, 16, 16), dtype=np.float32), rng.integers(0, 10, count)
+
+    def step(threads):
+        replica = NativeReplica(spec, local_batch_size=64, kernels=threaded_kernels, threads=threads, tuning="rule")
+        assert threaded_kernels.num_threads() == threads
+        output = replica.loss_and_gradients(*batch, step=4)
+        return output.loss_sum, *(
+            part.tobytes() for part in (output.outputs, replica.gradients.flat, replica.state.flat)
+        )
+
+    assert step(1) == step(2) == step(3)
+
+
 # -- any number of samples ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("count", [1, 7, 15])
 def test_ragged_batch_equals_a_plan_of_its_size(spec, batch, kernels, count):
@@ -134,6 +167,52 @@ def test_foreign_parameters_are_used_in_place(spec, batch, reference):
     np.testing.assert_array_equal(replica.predict(batch[0]), own.predict(batch[0]))
     window *= 2
     assert not np.array_equal(replica.predict(batch[0]), own.predict(batch[0]))
+
+
+def test_foreign_gradients_are_a_row_of_somebody_elses_array(spec, batch, kernels):
+    own = NativeReplica(spec, local_batch_size=16, kernels=kernels)
+    rows = np.full((3, spec.num_parameters), np.nan, np.float32)
+    replica = NativeReplica(spec, local_batch_size=16, kernels=kernels, gradients=rows[1])
+    expected = gradients_after(own, batch)
+    replica.loss_and_gradients(*batch)
+    assert all(np.shares_memory(view, rows[1]) for view in replica.gradients.views.values())
+    np.testing.assert_array_equal(rows[1], expected)
+    assert np.isnan(rows[[0, 2]]).all()
+
+
+def test_foreign_gradients_begin_as_zeros(spec, reference):
+    foreign = np.full(spec.num_parameters, np.nan, np.float32)
+    NativeReplica(spec, local_batch_size=16, kernels=reference, gradients=foreign)
+    assert not foreign.any()
+
+
+def test_gradients_at_any_place_in_memory_have_the_same_bits(spec, batch, kernels):
+    expected = gradients_after(NativeReplica(spec, local_batch_size=16, kernels=kernels), batch)
+    block = np.zeros(spec.num_parameters + 16, np.float32)
+    for start in (1, 3, 8):
+        foreign = block[start : start + spec.num_parameters]
+        replica = NativeReplica(spec, local_batch_size=16, kernels=kernels, gradients=foreign)
+        assert gradients_after(replica, batch).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["too short", "another dtype", "strided", "two-dimensional"])
+def test_foreign_gradients_of_another_kind_are_refused(spec, reference, kind):
+    size = spec.num_parameters
+    foreign = {
+        "too short": np.zeros(size - 1, np.float32),
+        "another dtype": np.zeros(size, np.float64),
+        "strided": np.zeros((size, 2), np.float32)[:, 0],
+        "two-dimensional": np.zeros((1, size), np.float32),
+    }[kind]
+    with pytest.raises(UsageError, match="expected a contiguous one-dimensional buffer"):
+        NativeReplica(spec, kernels=reference, gradients=foreign)
+
+
+def test_foreign_gradients_that_cannot_be_written_are_refused(spec, reference):
+    foreign = np.zeros(spec.num_parameters, np.float32)
+    foreign.flags.writeable = False
+    with pytest.raises(UsageError, match="read-only"):
+        NativeReplica(spec, kernels=reference, gradients=foreign)
 
 
 def test_flat_buffers_follow_the_order_of_the_spec(spec, reference):

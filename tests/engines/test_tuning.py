@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ringlet.engines.native import NativeReplica, tuning
+from ringlet.errors import UnknownNameError
 from ringlet.models import builder as b
 
 
@@ -161,19 +162,85 @@ def test_switched_off_the_choice_follows_from_the_shape(reference, monkeypatch):
     assert kernels.algorithms == []
 
 
+def test_the_rule_can_be_asked_for_and_measures_nothing(reference):
+    kernels = CountingKernels(reference)
+    replica = NativeReplica(network(), local_batch_size=4, kernels=kernels, tuning="rule")
+    replica.prepare()
+    assert kernels.algorithms == []
+    assert not tuning.cache_path().exists()
+
+
+def test_the_rule_takes_no_notice_of_what_was_measured(reference):
+    kernels = CountingKernels(reference)
+    chosen(NativeReplica(network(), local_batch_size=4, kernels=kernels))
+    path = tuning.cache_path()
+    path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), "gemm")))
+    tuning.forget()
+    assert set(chosen(NativeReplica(network(), local_batch_size=4, kernels=kernels))) == {"gemm"}
+    assert set(chosen(NativeReplica(network(), local_batch_size=4, kernels=kernels, tuning="rule"))) == {"direct"}
+
+
+def test_an_unknown_way_of_tuning_is_refused(reference):
+    with pytest.raises(UnknownNameError, match=r"unknown tuning 'rules'\. Did you mean 'rule'"):
+        NativeReplica(network(), kernels=reference, tuning="rules")
+
+
+def geometry(kernel, weight, size, *, lanes=32, stride=1, padding=1, groups=1):
+    """Of a convolution of a square image whose output has ``size`` rows."""
+    filters, channels, rows, _ = weight
+    extent = (size - 1) * stride + rows - 2 * padding
+    image, pixels = (channels * groups, extent, extent, lanes), (filters, size, size, lanes)
+    roles = {
+        "conv2d_forward": (image, weight, (), pixels),
+        "conv2d_backward_data": (pixels, weight, image),
+        "conv2d_backward_weight": (image, pixels, weight),
+    }
+    arrays = [SimpleNamespace(shape=shape) for shape in roles[kernel]]
+    options = {"stride": (stride, stride), "padding": (padding, padding), "dilation": (1, 1), "groups": groups}
+    return tuning.Geometry(kernel, arrays, options)
+
+
+FORWARD, DATA, WEIGHT = tuning.CONVOLUTIONS
+
+
 @pytest.mark.parametrize(
-    ("weight", "stride", "exact", "expected"),
+    ("case", "expected"),
     [
-        ((32, 16, 3, 3), (1, 1), False, "winograd4"),
-        ((32, 16, 3, 3), (1, 1), True, "gemm"),
-        ((32, 16, 3, 3), (2, 2), False, "gemm"),
-        ((32, 64, 1, 1), (1, 1), False, "gemm"),
-        ((4, 1, 3, 3), (1, 1), False, "direct"),
+        (geometry(FORWARD, (64, 64, 3, 3), 32), "winograd4"),
+        (geometry(FORWARD, (8, 16, 3, 3), 32), "winograd4"),
+        (geometry(FORWARD, (16, 8, 3, 3), 32), "direct"),
+        (geometry(DATA, (16, 8, 3, 3), 32), "winograd4"),
+        (geometry(WEIGHT, (16, 8, 3, 3), 32), "direct"),
+        (geometry(FORWARD, (256, 256, 3, 3), 4, lanes=8), "winograd2"),
+        (geometry(FORWARD, (256, 256, 3, 3), 4, lanes=32), "winograd4"),
+        (geometry(FORWARD, (512, 512, 3, 3), 2), "direct"),
+        (geometry(WEIGHT, (512, 512, 3, 3), 2), "winograd2"),
+        (geometry(FORWARD, (512, 512, 3, 3), 2, padding=0), "winograd2"),
+        (geometry(FORWARD, (64, 64, 3, 3), 16, stride=2), "gemm"),
+        (geometry(FORWARD, (64, 64, 1, 1), 16, padding=0), "gemm"),
+        (geometry(FORWARD, (16, 64, 1, 1), 16, padding=0), "direct"),
+        (geometry(FORWARD, (4, 1, 3, 3), 26, padding=0), "direct"),
+        (geometry(FORWARD, (64, 1, 3, 3), 16, groups=64), "direct"),
     ],
+    ids=lambda case: case if isinstance(case, str) else case.key,
 )
-def test_rule_by_shape(weight, stride, exact, expected):
-    filters, channels = weight[:2]
-    arrays = [SimpleNamespace(shape=shape) for shape in ((channels, 8, 8, 8), weight, (), (filters, 8, 8, 8))]
-    options = {"stride": stride, "padding": (1, 1), "dilation": (1, 1), "groups": 1}
-    geometry = tuning.Geometry("conv2d_forward", arrays, options)
-    assert tuning.heuristic(geometry, exact=exact) == expected
+def test_rule_by_shape(case, expected):
+    assert tuning.heuristic(case, exact=False) == expected
+
+
+def test_exact_rule_has_no_winograd():
+    assert tuning.heuristic(geometry(FORWARD, (64, 64, 3, 3), 32), exact=True) == "gemm"
+
+
+@pytest.mark.parametrize(("size", "padding", "expected"), [(2, 1, 4.0), (2, 0, 9.0), (4, 1, 6.25), (1, 1, 1.0)])
+def test_taps_in_the_padding_are_not_counted(size, padding, expected):
+    assert geometry(FORWARD, (8, 8, 3, 3), size, padding=padding).taps_inside() == expected
+
+
+def test_the_rule_only_names_what_applies():
+    weights = [(f, c, r, r) for f in (1, 8, 16, 64) for c in (1, 8, 16, 64) for r in (1, 3, 5)]
+    for kernel in tuning.CONVOLUTIONS:
+        for weight in weights:
+            for size, stride, exact in ((1, 1, False), (2, 1, True), (7, 1, False), (8, 2, False)):
+                case = geometry(kernel, weight, size, stride=stride, padding=0)
+                assert tuning.heuristic(case, exact=exact) in tuning.applicable(case, exact=exact)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,8 +11,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from ringlet.errors import UsageError
 from ringlet.models.spec import ModelSpec, ParameterInfo
+from ringlet.timeline import NO_TIMELINE, Timeline
 
 Floats = NDArray[np.floating[Any]]
+
+OnReady = Callable[[int, int], None]
+"""Called with ``start, stop`` when these elements of the flat gradients are final."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Replica(Protocol):
 
     @property
     def gradients(self) -> FlatTensors:
-        """Gradients of the last ``loss_and_gradients``, same order."""
+        """Gradients of the last ``loss_and_gradients``, same order; a replica may be given the buffer for them."""
 
     @property
     def state(self) -> FlatTensors:
@@ -82,8 +86,20 @@ class Replica(Protocol):
         seed: int = 0,
         step: int = 0,
         shard: int = 0,
+        timeline: Timeline = NO_TIMELINE,
+        on_ready: OnReady | None = None,
     ) -> StepOutput:
-        """A training pass; ``gradients`` become ``scale`` (default one over n) times those of the summed loss."""
+        """A training pass; ``gradients`` become ``scale`` (default one over n) times those of the summed loss.
+
+        An empty batch gives zeros. ``timeline`` is told ``"forward"`` at the start and ``"backward"`` once the loss has
+        been computed.
+
+        ``on_ready(start, stop)`` is called during the backward pass, by the same thread, as soon as elements
+        ``start:stop`` of ``gradients.flat`` are final: the replica neither reads nor writes them any more before the
+        next call of one of its methods. So an exchange of them may begin, and may change them. Every element is
+        reported exactly once, in ranges as large as become final together. Their order depends on the network alone:
+        equal on all ranks and in every step, an empty batch excepted, whose single range is the whole buffer.
+        """
 
     def evaluate(self, inputs: NDArray[Any], targets: NDArray[Any]) -> StepOutput:
         """Loss and outputs in inference mode; nothing changes."""

@@ -2,7 +2,8 @@
 
 ``fusion`` joins nodes, ``placement`` decides which values share memory, ``operations`` emit symbolic kernel calls
 through ``emission``, ``buffers`` lays them out by lifetime, ``tuning`` chooses convolution algorithms, ``binding``
-makes functions of them, ``plan`` does all that in order and ``replica`` runs it.
+makes functions of them, ``readiness`` knows which of them finishes which gradients, ``plan`` does all that in order and
+``replica`` runs it.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ringlet.engines.native.emission import Emitter
 from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, Head, fuse, loss_head
 from ringlet.engines.native.operations import Operation, create_operation
 from ringlet.engines.native.placement import place_values
+from ringlet.engines.native.readiness import BackwardPart, backward_parts, final_ranges
 from ringlet.engines.native.targets import TargetEncoder
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
 from ringlet.kernels.contract import Kernels, padded_lanes
@@ -54,10 +55,10 @@ class Plan:
     used, so a replica that only predicts neither measures backward kernels nor touches the memory of a training step.
     """
 
-    def __init__(self, writer: _ProgramWriter, kernels: Kernels, *, exact: bool) -> None:
+    def __init__(self, writer: _ProgramWriter, kernels: Kernels, *, exact: bool, tuning: str) -> None:
         self.context = StepContext(writer.encoder)
         self._kernels = kernels
-        self._tuner = Tuner(kernels, writer.dtype, exact=exact)
+        self._tuner = Tuner(kernels, writer.dtype, exact=exact, tuning=tuning)
         self._gradients = writer.tensors.gradients.flat
         self._programs = {
             "training": _lay_out(writer.training_calls()),
@@ -76,9 +77,30 @@ class Plan:
         return self._programs["training"].peak_bytes
 
     @cached_property
+    def needs_key(self) -> bool:
+        """Whether a training step draws random numbers."""
+        return any(call.kernel == "dropout" for call in self._programs["training"].calls)
+
+    @cached_property
     def training(self) -> tuple[Action, ...]:
         """Pack, forward, outputs, loss, backward."""
         return self._bind(self.training_calls)
+
+    @cached_property
+    def forward(self) -> tuple[Action, ...]:
+        """The part of ``training`` up to the loss."""
+        return self.training[: self._num_forward]
+
+    @cached_property
+    def backward(self) -> tuple[Action, ...]:
+        """The part of ``training`` behind the loss."""
+        return self.training[self._num_forward :]
+
+    @cached_property
+    def backward_parts(self) -> tuple[BackwardPart, ...]:
+        """``backward``, cut wherever gradients become final."""
+        ranges = final_ranges(self._programs["training"].calls, self._gradients)
+        return backward_parts(self.training, ranges, self._num_forward)
 
     @cached_property
     def evaluation(self) -> tuple[Action, ...]:
@@ -99,6 +121,10 @@ class Plan:
     def inference_calls(self) -> tuple[BoundCall, ...]:
         """The calls of ``evaluation`` with their arrays and chosen algorithms."""
         return self._tuned(self._programs["inference"])
+
+    @cached_property
+    def _num_forward(self) -> int:
+        return [call.kernel for call in self._programs["training"].calls].index("loss") + 1
 
     def _bind(self, calls: Iterable[BoundCall]) -> tuple[Action, ...]:
         return tuple(bind(self._kernels, self.context, *call) for call in calls)
@@ -142,10 +168,11 @@ def compile_plan(
     tensors: Tensors,
     *,
     exact: bool = False,
+    tuning: str = "measured",
 ) -> Plan:
     """Compile ``spec`` for up to ``local_batch_size`` samples at once."""
     writer = _ProgramWriter(spec, padded_lanes(local_batch_size), dtype, loss_head(spec, loss), tensors)
-    return Plan(writer, kernels, exact=exact)
+    return Plan(writer, kernels, exact=exact, tuning=tuning)
 
 
 class _ProgramWriter:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ringlet.engines.contract import FlatTensors, Floats, StepOutput
+from ringlet.engines.contract import FlatTensors, Floats, OnReady, StepOutput
 from ringlet.engines.native.keys import step_key
 from ringlet.engines.native.plan import Plan, Tensors, compile_plan
 from ringlet.errors import DataError, UsageError
@@ -16,6 +16,7 @@ from ringlet.kernels import load
 from ringlet.kernels.contract import Kernels
 from ringlet.models.initializers import initial_values
 from ringlet.models.spec import ModelSpec
+from ringlet.timeline import NO_TIMELINE, Timeline
 
 
 class NativeReplica:
@@ -23,9 +24,11 @@ class NativeReplica:
 
     The plan is compiled once for ``local_batch_size``; smaller batches run on it with padding lanes. ``parameters`` may
     be a foreign flat buffer, for example a shared window: it is used as it is, and :meth:`initialize` fills it on
-    request. Without one the parameters are drawn from ``seed``. ``kernels`` are an implementation or its name.
-    ``exact`` leaves out convolution algorithms with coarser rounding. The first use of training and of inference may
-    measure convolution algorithms: see :mod:`ringlet.engines.native.tuning`.
+    request. Without one the parameters are drawn from ``seed``. ``gradients`` may be a foreign flat buffer too, for
+    example a row of a shared array; what it held is lost. ``kernels`` are an implementation or its name. ``exact``
+    leaves out convolution algorithms with coarser rounding. With ``tuning="measured"`` the first use of training and of
+    inference may measure convolution algorithms, which then depend on the machine and its number of threads; with
+    ``"rule"`` they follow from the shapes alone: see :mod:`ringlet.engines.native.tuning`.
     """
 
     def __init__(
@@ -38,8 +41,10 @@ class NativeReplica:
         seed: int = 0,
         kernels: Kernels | str | None = None,
         parameters: Floats | None = None,
+        gradients: Floats | None = None,
         threads: int | None = None,
         exact: bool = False,
+        tuning: str = "measured",
     ) -> None:
         self.spec = spec
         self._input_shape = spec.input_shape
@@ -49,12 +54,14 @@ class NativeReplica:
         self.kernels = load(kernels) if kernels is None or isinstance(kernels, str) else kernels
         _set_threads(self.kernels, threads)
         self.parameters = FlatTensors.allocate(spec.parameters, self.dtype, parameters)
-        self.gradients = FlatTensors.allocate(spec.parameters, self.dtype)
+        self.gradients = FlatTensors.allocate(spec.parameters, self.dtype, gradients)
+        if gradients is not None:
+            _clear(gradients)
         self.state = FlatTensors.allocate(spec.state, self.dtype)
         self.initialize(seed, keep_parameters=parameters is not None)
         tensors = Tensors(self.parameters, self.gradients, self.state)
         self.plan: Plan = compile_plan(
-            spec, self.local_batch_size, self.dtype, loss, self.kernels, tensors, exact=exact
+            spec, self.local_batch_size, self.dtype, loss, self.kernels, tensors, exact=exact, tuning=tuning
         )
 
     def initialize(self, seed: int, *, keep_parameters: bool = False) -> None:
@@ -77,13 +84,16 @@ class NativeReplica:
         seed: int = 0,
         step: int = 0,
         shard: int = 0,
+        timeline: Timeline = NO_TIMELINE,
+        on_ready: OnReady | None = None,
     ) -> StepOutput:
         """One forward and backward pass in training mode; ``gradients`` are overwritten.
 
         They are ``scale`` (default one over n) times the gradient of the summed loss. Dropout draws from (seed, step,
-        shard) and the layer.
-        An empty batch (a shard without samples) gives zeros and changes no state.
+        shard) and the layer. An empty batch (a shard without samples) gives zeros and changes no state. ``timeline``
+        and ``on_ready``: see :class:`ringlet.engines.contract.Replica`.
         """
+        timeline.mark("forward")
         inputs, targets = self._check(inputs, targets)
         num_samples = len(inputs)
         if num_samples > self.local_batch_size:
@@ -92,16 +102,17 @@ class NativeReplica:
                 "create the replica with a larger local_batch_size or pass smaller batches"
             )
         if num_samples == 0:
-            self.gradients.flat.fill(0)
-            return StepOutput(0.0, 0, self._outputs(0))
-        actions = self.plan.training
+            return self._without_samples(timeline, on_ready)
+        plan, context = self.plan, self.plan.context
         outputs = self._outputs(num_samples)
-        context = self.plan.context
-        context.key = step_key(seed, step, shard)
+        if plan.needs_key:
+            context.key = step_key(seed, step, shard)
         context.scale = 1.0 / num_samples if scale is None else float(scale)
         self._load(inputs, targets, outputs)
-        for action in actions:
+        for action in plan.forward:
             action()
+        timeline.mark("backward")
+        self._run_backward(on_ready)
         return StepOutput(context.loss_sum, num_samples, outputs)
 
     def evaluate(self, inputs: NDArray[Any], targets: NDArray[Any]) -> StepOutput:
@@ -125,6 +136,24 @@ class NativeReplica:
             for action in self.plan.prediction:
                 action()
         return outputs
+
+    def _run_backward(self, on_ready: OnReady | None) -> None:
+        if on_ready is None:
+            for action in self.plan.backward:
+                action()
+            return
+        for actions, ranges in self.plan.backward_parts:
+            for action in actions:
+                action()
+            for start, stop in ranges:
+                on_ready(start, stop)
+
+    def _without_samples(self, timeline: Timeline, on_ready: OnReady | None) -> StepOutput:
+        timeline.mark("backward")
+        self.gradients.flat.fill(0)
+        if on_ready is not None:
+            on_ready(0, self.gradients.flat.size)
+        return StepOutput(0.0, 0, self._outputs(0))
 
     def _load(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> None:
         context = self.plan.context
@@ -163,6 +192,13 @@ def _floating(dtype: DTypeLike) -> np.dtype[Any]:
     if found not in (np.float32, np.float64):
         raise UsageError(f"dtype is {found}; the native engine computes in float32 or float64")
     return found
+
+
+def _clear(gradients: Floats) -> None:
+    """Zeros in a foreign buffer, whose owner may read it before the first step."""
+    if not gradients.flags.writeable:
+        raise UsageError("the buffer for the gradients is read-only; give one that can be written")
+    gradients.fill(0)
 
 
 def _positive(name: str, value: int) -> int:

@@ -2,8 +2,9 @@
 
 The choice changes the order of additions and so the last bits of a result. It is therefore settled once: the first
 entry that reaches the cache file wins, also among processes that measure at the same time, and every later run with the
-same cache gets the same bits. ``RINGLET_TUNING=off`` replaces measuring by a rule that depends on the shape alone:
-equal choices everywhere. ``exact`` leaves out Winograd's algorithms, whose rounding is coarser.
+same cache gets the same bits. ``tuning="rule"`` or ``RINGLET_TUNING=off`` replaces measuring by a rule that depends on
+the shape alone: equal choices, and so equal bits, on any number of threads and ranks. ``exact`` leaves out Winograd's
+algorithms, whose rounding is coarser.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.errors import UnknownNameError
 from ringlet.kernels.contract import CONV_ALGORITHMS, Kernels
 
 CONVOLUTIONS = ("conv2d_forward", "conv2d_backward_data", "conv2d_backward_weight")
 """Kernels that take an ``algorithm``."""
+
+TUNINGS = ("measured", "rule")
+"""Ways to choose."""
 
 ENVIRONMENT_VARIABLE = "RINGLET_TUNING"
 _NUM_RUNS = 3
@@ -43,11 +49,16 @@ _memory: dict[str, str] = {}
 class Tuner:
     """Chooses algorithms for one set of kernels and one dtype."""
 
-    def __init__(self, kernels: Kernels, dtype: np.dtype[Any], *, exact: bool = False) -> None:
+    def __init__(
+        self, kernels: Kernels, dtype: np.dtype[Any], *, exact: bool = False, tuning: str = "measured"
+    ) -> None:
+        if tuning not in TUNINGS:
+            raise UnknownNameError("tuning", tuning, TUNINGS)
         self._kernels = kernels
         self._exact = exact
         self._prefix = ":".join((*_identity(kernels), dtype.name, "exact" if exact else "any"))
-        self._measures = os.environ.get(ENVIRONMENT_VARIABLE, "").lower() not in ("off", "0", "no", "false")
+        switched_off = os.environ.get(ENVIRONMENT_VARIABLE, "").lower() in ("off", "0", "no", "false")
+        self._measures = tuning == "measured" and not switched_off
 
     def must_measure(self, calls: Sequence[ConvolutionCall]) -> bool:
         """Whether :meth:`choose` would run kernels on the arrays of ``calls``."""
@@ -101,12 +112,23 @@ class Geometry:
     def __init__(self, kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> None:
         self.kernel = kernel
         image, weight, pixels = _roles(kernel, arrays)
+        self.image: tuple[int, ...] = image.shape
         self.weight: tuple[int, ...] = weight.shape
         self.output: tuple[int, ...] = pixels.shape
+        self.padding: tuple[int, int] = options["padding"]
         self.stride, self.dilation, self.groups = options["stride"], options["dilation"], options["groups"]
         names = ("stride", "padding", "dilation", "groups")  # relu and accumulate do not change which is fastest
         rest = ",".join(f"{name}={options[name]}" for name in names)
         self.key = f"{kernel}:{image.shape}:{weight.shape}:{pixels.shape}:{rest}".replace(" ", "")
+
+    def taps_inside(self) -> float:
+        """How many taps of an output pixel lie in the image and not in its padding, on average."""
+        mean = 1.0
+        for axis in (0, 1):
+            starts = np.arange(self.output[1 + axis]) * self.stride[axis] - self.padding[axis]
+            taps = starts[:, None] + np.arange(self.weight[2 + axis]) * self.dilation[axis]
+            mean *= np.count_nonzero((taps >= 0) & (taps < self.image[1 + axis])) / starts.size
+        return mean
 
 
 def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
@@ -118,15 +140,42 @@ def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
 
 
 def heuristic(geometry: Geometry, *, exact: bool) -> str:
-    """A choice by shape: Winograd for 3x3 with enough channels and pixels, GEMM for long dot products, else direct."""
-    filters, channels, *taps = geometry.weight
+    """A choice by shape: Winograd where it saves enough multiplications, GEMM between many channels, else direct.
+
+    The limits come from measurements; near them the algorithms take about the same time.
+    """
     candidates = applicable(geometry, exact=exact)
-    height, width = geometry.output[1:3]
-    if "winograd4" in candidates and min(filters, channels) >= 16 and min(height, width) >= 4:
-        return "winograd4"
-    if "gemm" in candidates and channels * taps[0] * taps[1] >= 64:
+    taps = geometry.taps_inside()
+    if "winograd4" in candidates and _enough_channels_for_winograd(geometry):
+        name, multiplications = _winograd(geometry)
+        limit = 1.0 if geometry.kernel == "conv2d_backward_weight" else 0.75
+        if multiplications <= limit * taps:
+            return name
+    mostly_padding = 2 * taps < math.prod(geometry.weight[2:])  # which only direct convolution skips
+    if "gemm" in candidates and min(geometry.weight[:2]) >= 64 and not mostly_padding:
         return "gemm"
     return "direct"
+
+
+def _enough_channels_for_winograd(geometry: Geometry) -> bool:
+    """Its transforms pay if each transformed value is used for several channels."""
+    filters, channels = geometry.weight[:2]
+    if geometry.kernel == "conv2d_backward_weight":
+        return min(filters, channels) >= 16
+    summed, produced = (channels, filters) if geometry.kernel == "conv2d_forward" else (filters, channels)
+    return summed >= 16 and produced >= 8
+
+
+def _winograd(geometry: Geometry) -> tuple[str, float]:
+    """The better of the two algorithms and its multiplications per pixel, filter and channel.
+
+    The larger tiles need fewer of them if they fit the image, and enough tiles to fill the matrices that they become.
+    """
+    _, height, width, lanes = geometry.output
+    tiles2, tiles4 = (-(-height // size) * -(-width // size) for size in (2, 4))
+    if tiles4 * lanes >= 32 and 36 * tiles4 <= 16 * tiles2:
+        return "winograd4", 36 * tiles4 / (height * width)
+    return "winograd2", 16 * tiles2 / (height * width)
 
 
 def cache_path() -> Path:
