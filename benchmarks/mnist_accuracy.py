@@ -1,6 +1,6 @@
 """Test accuracy of simplecnn on real MNIST after 10 epochs, for several seeds, with default options.
 
-    python -m benchmarks.mnist_accuracy [PATH_OF_MNIST]
+    python -m benchmarks.mnist_accuracy [PATH_OF_MNIST] [--workers 2]
 
 Without a path the data set is taken from the cache (`ringlet datasets fetch mnist`). Every seed that was run is
 printed; the goal, at least 98.2 %, is for each of them, not for the best.
@@ -20,15 +20,20 @@ def main() -> None:
     """Train and print."""
     options = parser(__doc__, num_rounds=3)
     options.add_argument("path", nargs="?", help="folder of the idx files")
+    options.add_argument("--workers", type=int, default=1, help="workers, each with the local batch (default: 1)")
     options.add_argument("--epochs", type=int, default=10, help="epochs (default: %(default)s)")
     given = options.parse_args()
-    print_machine(network="simplecnn", epochs=given.epochs, threads=given.threads)
-    results = [_train(given.path, seed, given.epochs, given.threads) for seed in range(given.rounds)]
+    print_machine(network="simplecnn", epochs=given.epochs, threads=given.threads, workers=given.workers)
+    import ringlet
+
+    arguments = [(given.path, seed, given.epochs, given.threads) for seed in range(given.rounds)]
+    results = [ringlet.run(train, *own, num_workers=given.workers)[0] for own in arguments]
     print_table(COLUMNS, [_row(**result) for result in results])
     save(given.json, "mnist_accuracy", epochs=given.epochs, results=results)
 
 
-def _train(path: str | None, seed: int, num_epochs: int, num_threads: int) -> dict[str, float]:
+def train(path: str | None, seed: int, num_epochs: int, num_threads: int) -> dict[str, float]:
+    """Train and evaluate once; every worker calls it."""
     import ringlet
 
     trainer = ringlet.Trainer(

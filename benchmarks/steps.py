@@ -67,28 +67,47 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-def ringlet_step(case: Case, num_threads: int | None = None) -> Callable[[], float]:
-    """A function that trains one step and gives its mean loss: exactly what ``ringlet train`` does per batch."""
-    from ringlet.data import Batch
+def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -> Callable[[], float]:
+    """A function that trains one step and gives its mean loss: exactly what ``ringlet train`` does per batch.
+
+    With a communicator its workers train together, each on a batch of the case's size.
+    """
+    from ringlet.comm.single import SingleCommunicator
+    from ringlet.data import Batch, Piece
     from ringlet.engines.native import NativeReplica
+    from ringlet.kernels import load
     from ringlet.optim import create, segments_of
-    from ringlet.training.step import Updater, training_step
+    from ringlet.strategies.synchronous import Layout, Synchronous
+    from ringlet.training.step import training_step
 
     inputs, targets = case.batch()
-    replica = NativeReplica(case.spec, loss=case.loss, local_batch_size=case.batch_size, threads=num_threads)
-    _ = replica.plan.training  # chooses algorithms now, not in the first timed step
+    spec, kernels = case.spec, load()
     optimizer = create("adam", learning_rate=LEARNING_RATE)
-    parameters = replica.parameters.flat
-    state = optimizer.init_state(parameters.size, parameters.dtype)
-    updater = Updater(optimizer, state, segments_of(case.spec.parameters), replica.kernels)
-    batch = Batch(inputs, targets, np.arange(case.batch_size), 0, 0, case.batch_size)
+    num_state = sum(info.size for info in spec.state)
+    layout = Layout(segments_of(spec.parameters), spec.num_parameters, num_state, "float32")
+    strategy = Synchronous(comm or SingleCommunicator(), layout, optimizer, kernels)
+    replica = NativeReplica(
+        spec,
+        loss=case.loss,
+        local_batch_size=case.batch_size,
+        kernels=kernels,
+        parameters=strategy.parameters,
+        gradients=strategy.gradients,
+        threads=num_threads,
+    )
+    if strategy.comm.rank == 0:
+        replica.initialize(0)
+    strategy.attach(replica)
+    _ = replica.plan.training  # chooses algorithms now, not in the first timed step
+    piece = Piece(strategy.comm.rank, 0, case.batch_size)
+    num_global = case.batch_size * strategy.comm.size
+    batch = Batch(inputs, targets, np.arange(case.batch_size), 0, 0, num_global, (piece,))
     counter = iter(range(1, 1 << 60))
 
     def step() -> float:
-        output = training_step(
-            replica, updater, batch, step=next(counter), learning_rate=optimizer.learning_rate, seed=0
-        )
-        return output.loss_sum / output.count
+        rate = optimizer.learning_rate
+        result = training_step(replica, strategy, batch, step=next(counter), learning_rate=rate, seed=0)
+        return result.figures.means()["loss"]
 
     return step
 

@@ -10,9 +10,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringlet.comm.contract import Op
+    from ringlet.comm.world import (
+        allgather,
+        allgather_async,
+        allreduce,
+        allreduce_async,
+        alltoall,
+        alltoall_async,
+        barrier,
+        barrier_async,
+        broadcast,
+        broadcast_async,
+        communicator,
+        cross_rank,
+        cross_size,
+        init,
+        is_initialized,
+        local_rank,
+        local_size,
+        rank,
+        reduce_scatter,
+        reduce_scatter_async,
+        shutdown,
+        size,
+    )
     from ringlet.config import RunConfig
     from ringlet.data import Dataset, load_dataset
     from ringlet.errors import RingletError
+    from ringlet.launch.function import run
     from ringlet.models.spec import ModelSpec
     from ringlet.training.history import History
     from ringlet.training.loaded_model import LoadedModel, load_model
@@ -20,16 +46,42 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_WORLD = (
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "barrier_async",
+    "broadcast",
+    "broadcast_async",
+    "communicator",
+    "cross_rank",
+    "cross_size",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "reduce_scatter",
+    "reduce_scatter_async",
+    "shutdown",
+    "size",
+)
+_HOMES = dict.fromkeys(_WORLD, "ringlet.comm.world") | {
     "Dataset": "ringlet.data",
     "History": "ringlet.training.history",
     "LoadedModel": "ringlet.training.loaded_model",
     "ModelSpec": "ringlet.models.spec",
+    "Op": "ringlet.comm.contract",
     "RingletError": "ringlet.errors",
     "RunConfig": "ringlet.config",
     "Trainer": "ringlet.training.trainer",
     "load_dataset": "ringlet.data",
     "load_model": "ringlet.training.loaded_model",
+    "run": "ringlet.launch.function",
 }
 
 __all__ = [
@@ -37,17 +89,43 @@ __all__ = [
     "History",
     "LoadedModel",
     "ModelSpec",
+    "Op",
     "RingletError",
     "RunConfig",
     "Trainer",
     "__version__",
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "barrier_async",
+    "broadcast",
+    "broadcast_async",
+    "communicator",
+    "cross_rank",
+    "cross_size",
+    "init",
+    "is_initialized",
     "load_dataset",
     "load_model",
+    "local_rank",
+    "local_size",
+    "rank",
+    "reduce_scatter",
+    "reduce_scatter_async",
+    "run",
+    "shutdown",
+    "size",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
+    if name == "elastic":
+        return import_module("ringlet.elastic")
     if name not in _HOMES:
         raise AttributeError(f"module 'ringlet' has no attribute '{name}'")
     value = getattr(import_module(_HOMES[name]), name)

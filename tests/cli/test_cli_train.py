@@ -175,7 +175,7 @@ def test_options_beat_environment_and_file(ringlet, monkeypatch):
     assert ringlet(*SMALL, "--config", "run.toml", "--run-dir", "out").code == 0
     text = Path("out/config.toml").read_text()
     assert "seed = 2\n" in text
-    assert "batch_size = 8\n" in text
+    assert "local_batch_size = 8\n" in text
 
 
 def test_a_written_configuration_repeats_the_run(ringlet):

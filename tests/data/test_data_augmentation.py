@@ -78,8 +78,8 @@ def test_a_sample_changes_alike_in_any_batch_and_on_any_rank() -> None:
                 global_batch_size=global_batch_size,
                 seed=5,
                 augmentation=everything,
-                rank=rank,
-                size=size,
+                num_shards=size,
+                shards=range(rank, rank + 1),
                 prefetch=prefetch,
             )
             for batch in loader.epoch(3):

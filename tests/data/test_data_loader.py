@@ -21,7 +21,8 @@ def test_the_shares_of_all_ranks_together_are_the_global_batches(n, batch, size,
     source = recording_source(n)
     order = partition.order(n, 9, epoch)
     loaders = [
-        BatchLoader(source, global_batch_size=batch, seed=9, rank=rank, size=size, prefetch=0) for rank in range(size)
+        BatchLoader(source, global_batch_size=batch, seed=9, num_shards=size, shards=range(rank, rank + 1), prefetch=0)
+        for rank in range(size)
     ]
     for step, shares in enumerate(zip(*(loader.epoch(epoch) for loader in loaders), strict=True)):
         joined = np.concatenate([share.indices for share in shares])
@@ -31,10 +32,69 @@ def test_the_shares_of_all_ranks_together_are_the_global_batches(n, batch, size,
 
 def test_a_rank_reads_only_its_own_samples(recording_source) -> None:
     source = recording_source(20)
-    loader = BatchLoader(source, global_batch_size=8, seed=1, rank=1, size=2)
+    loader = BatchLoader(source, global_batch_size=8, seed=1, num_shards=2, shards=range(1, 2))
     own = [index for batch in loader.epoch(0) for index in batch.indices.tolist()]
     assert source.read_indices == own
     assert len(own) == 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 60),
+    batch=st.integers(1, 20),
+    num_shards=st.integers(1, 6),
+    size=st.integers(1, 6),
+    partitioning=st.sampled_from(partition.PARTITIONS),
+)
+def test_a_shard_has_the_same_samples_on_any_number_of_ranks(
+    n, batch, num_shards, size, partitioning, recording_source
+) -> None:
+    size, batch = min(size, num_shards), max(batch, num_shards)
+
+    def shards_of(num_ranks: int) -> list[dict[int, list[int]]]:
+        steps: list[dict[int, list[int]]] = []
+        for rank in range(num_ranks):
+            loader = BatchLoader(
+                recording_source(n),
+                global_batch_size=batch,
+                seed=3,
+                num_shards=num_shards,
+                shards=range(*partition.bounds(num_shards, rank, num_ranks)),
+                partition=partitioning,
+                prefetch=0,
+            )
+            for step, share in enumerate(loader.epoch(1)):
+                if step == len(steps):
+                    steps.append({})
+                steps[step] |= {piece.shard: share.indices[piece.start : piece.stop].tolist() for piece in share.pieces}
+        return steps
+
+    alone, together = shards_of(1), shards_of(size)
+    assert alone == together
+    read = [index for step in alone for samples in step.values() for index in samples]
+    assert sorted(read) == list(range(n))
+
+
+def test_contiguous_shards_without_samples_are_refused(recording_source) -> None:
+    with pytest.raises(ConfigError, match="without samples"):
+        BatchLoader(recording_source(23), global_batch_size=2, num_shards=3, partition="contiguous")
+
+
+def test_contiguous_shards_stay_in_their_block_and_are_shuffled_there_every_epoch(recording_source) -> None:
+    def epoch(shard: int, number: int) -> list[int]:
+        loader = BatchLoader(
+            recording_source(23),
+            global_batch_size=6,
+            num_shards=3,
+            shards=range(shard, shard + 1),
+            partition="contiguous",
+        )
+        return [index for batch in loader.epoch(number) for index in batch.indices.tolist()]
+
+    for shard, block in enumerate([(0, 8), (8, 16), (16, 23)]):
+        orders = [epoch(shard, number) for number in (0, 1)]
+        assert [sorted(order) for order in orders] == [list(range(*block))] * 2
+        assert orders[0] != orders[1] != sorted(orders[1])
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
@@ -144,7 +204,13 @@ def test_two_epochs_at_once_do_not_disturb_each_other(recording_source) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"global_batch_size": 0}, {"prefetch": -1}, {"max_steps": -1}, {"dtype": "float16"}, {"rank": 2, "size": 2}],
+    [
+        {"global_batch_size": 0},
+        {"prefetch": -1},
+        {"max_steps": -1},
+        {"dtype": "float16"},
+        {"num_shards": 2, "shards": range(2, 3)},
+    ],
 )
 def test_impossible_options_of_a_loader_are_refused(options: dict[str, object], recording_source) -> None:
     with pytest.raises(Exception, match="expected"):

@@ -24,7 +24,12 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 def test_a_run_leaves_config_events_and_model(small_config):
     result = Run(small_config(run_dir="out")).execute()
-    assert sorted(path.name for path in Path("out").iterdir()) == ["config.toml", "events.ndjson", "model.safetensors"]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "checkpoints",
+        "config.toml",
+        "events.ndjson",
+        "model.safetensors",
+    ]
     assert result.model_file == "out/model.safetensors"
 
 
@@ -32,7 +37,7 @@ def test_the_written_configuration_describes_the_same_run(small_config):
     config = small_config(run_dir="out")
     Run(config).execute()
     assert gather(Path("out/config.toml")).build().to_dict() == config.to_dict()
-    assert tomllib.loads(Path("out/config.toml").read_text())["batch_size"] == 32
+    assert tomllib.loads(Path("out/config.toml").read_text())["local_batch_size"] == 32
 
 
 def test_every_figure_is_in_the_events(small_config):

@@ -118,7 +118,12 @@ def test_every_option_has_a_description():
         ({"learnin_rate": 0.1}, "unknown option 'learnin_rate'. Did you mean 'learning_rate'?"),
         ({"input_shape": (1, 2)}, "input_shape = 1,2: expected channels,height,width"),
         ({"blocking_mpi": True, "non_blocking_mpi": True}, "exclude each other"),
-        ({"batch_size": 32, "global_batch_size": 64}, "batch_size = 32 and global_batch_size = 64 differ"),
+        ({"batch_size": 32, "local_batch_size": 64}, "batch_size = 32 and local_batch_size = 64 are the same option"),
+        ({"local_batch_size": 0}, "local_batch_size: 0 is out of range, expected at least 1"),
+        ({"shards": 4, "accumulate": 2}, "exclude each other"),
+        ({"shards": 4, "compression": "bf16"}, "shards promise"),
+        ({"blocking_mpi": True, "overlap": "on"}, "overlap = on contradicts blocking_mpi"),
+        ({"non_blocking_mpi": True, "overlap": "off"}, "overlap = off contradicts non_blocking_mpi"),
         ({"rho": 0.9, "decay_rate": 0.8}, "decay_rate (its older name)"),
         ({"nesterov": True, "momentum": 0.0}, "nesterov needs momentum"),
         ({"test_as_validation": True, "validation_split": 0.2}, "exclude each other"),
@@ -131,6 +136,38 @@ def test_a_wrong_value_is_one_clear_line(values, message):
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert "pydantic" not in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("values", "num_workers", "num_shards", "global_batch_size"),
+    [
+        ({}, 1, 1, 64),
+        ({}, 3, 3, 192),
+        ({"batch_size": 10}, 4, 4, 40),
+        ({"local_batch_size": 10, "accumulate": 3}, 4, 12, 120),
+        ({"global_batch_size": 100}, 3, 3, 100),
+        ({"global_batch_size": 100, "local_batch_size": 50}, 2, 2, 100),
+        ({"shards": 8, "local_batch_size": 16}, 3, 8, 128),
+        ({"shards": 8, "global_batch_size": 100}, 1, 8, 100),
+    ],
+)
+def test_batch_sizes_follow_from_workers_passes_and_shards(values, num_workers, num_shards, global_batch_size):
+    config = RunConfig(**values)
+    assert config.num_shards(num_workers) == num_shards
+    assert config.samples_per_step(num_workers) == global_batch_size
+
+
+def test_batch_sizes_that_contradict_each_other_or_too_few_shards_are_refused():
+    with pytest.raises(ConfigError, match="local_batch_size = 32 and global_batch_size = 100 contradict"):
+        RunConfig(local_batch_size=32, global_batch_size=100).samples_per_step(3)
+    with pytest.raises(ConfigError, match="shards = 2, but 3 workers"):
+        RunConfig(shards=2).num_shards(3)
+
+
+def test_older_names_of_options_set_their_new_ones():
+    assert RunConfig(batch_size=7).local_batch_size == 7
+    assert RunConfig(blocking_mpi=True).overlap == "off"
+    assert RunConfig(non_blocking_mpi=True).overlap == "on"
 
 
 def test_every_problem_gets_its_own_line():
@@ -177,7 +214,7 @@ def test_options_win_over_environment_over_file_over_default(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("seed = 1\nbatch-size = 8\nnum_epochs = 3\n")
     config = gather(path, {"RINGLET_SEED": "2", "RINGLET_BATCH_SIZE": "16"}, {"seed": "3"}).build()
-    assert (config.seed, config.batch_size, config.num_epochs, config.dtype) == (3, 16, 3, "float32")
+    assert (config.seed, config.local_batch_size, config.num_epochs, config.dtype) == (3, 16, 3, "float32")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,17 @@ OPTIONAL_LIBRARIES = (
     ("PostgreSQL (psycopg)", "psycopg", "database"),
     ("Matplotlib", "matplotlib", "report"),
 )
-NEEDED_LIBRARIES = ("numpy", "safetensors", "pillow", "pydantic", "typer", "rich", "threadpoolctl", "tomli-w")
+NEEDED_LIBRARIES = (
+    "ml_dtypes",
+    "numpy",
+    "pillow",
+    "pydantic",
+    "rich",
+    "safetensors",
+    "threadpoolctl",
+    "tomli-w",
+    "typer",
+)
 INSTALL = 'pip install "ringlet[{extra}]"'
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 160
+TERMINAL_VARIABLE = "RINGLET_TERMINAL"
 
 
 def clean(text: object, limit: int = 500) -> str:
@@ -41,8 +43,20 @@ def results_console() -> Console:
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
+    settings: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": False}
+    terminal = _launchers_terminal(os.environ.get(TERMINAL_VARIABLE, "")) if stderr and not stream.isatty() else None
+    if terminal is not None:
+        return Console(stderr=True, force_terminal=True, **settings, **terminal)
     width = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return Console(stderr=stderr, width=width, **settings)
+
+
+def _launchers_terminal(description: str) -> dict[str, Any] | None:
+    """Size and colours of the terminal to which a launcher passes this process's stderr: ``120x40+color``."""
+    match = re.fullmatch(r"(\d{1,5})x(\d{1,5})(\+color)?", description)
+    if match is None:
+        return None
+    return {"width": int(match[1]), "height": int(match[2]), "color_system": "auto" if match[3] else None}
 
 
 def complain(message: str, heading: str = "error") -> None:

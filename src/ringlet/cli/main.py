@@ -15,9 +15,13 @@ from ringlet.errors import EXIT_INTERRUPTED, EXIT_USAGE, RingletError, UnknownNa
 
 VERBS = {
     "train": "Train a network and write its run directory.",
+    "resume": "Go on with a run from its newest good checkpoint.",
+    "checkpoints": "List and verify the checkpoints of a run.",
+    "run": "Start a script on many workers.",
     "evaluate": "Evaluate a trained model on test data.",
     "models": "List the networks of the zoo, or show the layers of one.",
     "datasets": "List the data sets, or fetch one into the data cache.",
+    "bench": "Measure how fast workers exchange data.",
     "doctor": "Say what works on this machine, what is missing and how to get it.",
 }
 EXIT_KILLED = 130
@@ -80,10 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code; unexpected exceptions keep their traceback."""
     command = typer.main.get_command(app)
     try:
-        outcome = command.main(args=arguments, prog_name="ringlet", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        outcome = command.main(args=list(given), prog_name="ringlet", standalone_mode=False, obj=given)
     except RingletError as error:
-        _complain(str(error), "interrupted" if error.exit_code == EXIT_INTERRUPTED else "error")
-        return error.exit_code
+        return _failed(error)
     except _ClickException as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -93,6 +97,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     return outcome if isinstance(outcome, int) else 0
+
+
+def _failed(error: RingletError) -> int:
+    """Say what went wrong; as one of several ranks, end the others as well."""
+    from ringlet.comm.environments import detect
+    from ringlet.launch import is_rank
+
+    if is_rank():
+        raise error  # the launcher tells it once, for all ranks, and ends them
+    world = detect()
+    interrupted = error.exit_code == EXIT_INTERRUPTED
+    if world is None or world.size == 1:
+        _complain(str(error), "interrupted" if interrupted else "error")
+    elif not interrupted:
+        _complain(f"rank {world.rank} of {world.size}: {error}")
+        _end_other_ranks(error.exit_code)
+    elif world.rank == 0:
+        _complain(str(error), "interrupted")
+    return error.exit_code
+
+
+def _end_other_ranks(exit_code: int) -> None:
+    from ringlet.comm import world
+
+    if world.is_initialized():
+        world.communicator().abort(exit_code)
 
 
 def _usage(error: Any) -> int:

@@ -3,47 +3,71 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, Output, launch_plan, start_workers
 from ringlet.cli.options import RunCommand, with_run_options
+from ringlet.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
     from ringlet.training.run import Run, RunResult
+    from ringlet.training.trainer import Trainer
 
 
 def train(
+    ctx: typer.Context,
     *,
+    num_workers: NumWorkers = None,
+    hosts: Hosts = None,
+    hostfile: HostFile = None,
+    launcher: Launcher = "auto",
+    output: Output = "plain",
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with options; see config.toml of any run")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
     **values: Any,
-) -> None:
+) -> int:
     """Train a network and write its run directory.
 
-    Without options a small network learns the built-in digits within seconds. Values come from, later ones winning:
+    Without options a small network learns the built-in digits within seconds; -n 2 lets two workers learn together.
+    Values come from, later ones winning:
     defaults, the file of --config, environment variables RINGLET_<OPTION>, options. Dashes and underscores in names are
     the same.
     """
-    from ringlet.cli import display
     from ringlet.config import gather
 
     given = {name: value for name, value in values.items() if value is not None}
     settings = gather(config, os.environ, given)
     run_config = settings.build()
-    run = _prepare(run_config)
-    for remark in (*settings.remarks, *run.remarks):
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, run_config.threads)
+    exit_code = start_workers(ctx.obj, plan)
+    return execute(run_config, settings.remarks, json=json) if exit_code is None else exit_code
+
+
+def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
+    """Do the run as one of its workers; the leader tells what happens."""
+    from ringlet.cli import display
+
+    run = _prepare(config)
+    if not run.is_leader:
+        run.execute()
+        return EXIT_OK
+    run.say = display.note  # type: ignore[method-assign]
+    for remark in (*remarks, *run.remarks):
         display.note(remark)
-    _describe(run, run_config)
+    _describe(run, run.config)
     result = _execute(run)
     if json:
         display.print_json(result.to_dict())
     else:
         _print_result(result)
+    return EXIT_OK
 
 
 def _prepare(config: RunConfig) -> Run:
@@ -66,8 +90,18 @@ def _describe(run: Run, config: RunConfig) -> None:
     shown |= {"metrics": trainer.metrics, "kernels": trainer.replica.kernels.name}
     console.print(display.pairs({name: _value(shown[name]) for name in config.names() if name in shown}))
     sizes = {name: getattr(trainer.dataset, name) for name in ("train", "validation", "test")}
+    display.heading(_workers_line(trainer))
     counts = ", ".join(f"{len(source):,} {name}" for name, source in sizes.items() if source is not None)
     display.heading(f"**** Data set {trainer.dataset.name}: {counts} samples of shape {trainer.dataset.input_shape}")
+
+
+def _workers_line(trainer: Trainer) -> str:
+    """``**** Workers: 4 on 2 machines (mpi), global batch of 256 samples in 4 shards``."""
+    comm = trainer.comm
+    machines = "" if len(comm.local_sizes) == 1 else f" on {len(comm.local_sizes)} machines"
+    kind = "" if comm.size == 1 else f" ({comm.name})"
+    shards = "" if trainer.num_shards == 1 else f" in {trainer.num_shards} shards"
+    return f"**** Workers: {comm.size}{machines}{kind}, global batch of {trainer.global_batch_size} samples{shards}"
 
 
 def _value(value: object) -> str:
@@ -84,9 +118,27 @@ def _execute(run: Run) -> RunResult:
 
     view = create_display(display.errors_console())
     try:
-        return run.execute([view])
+        result = run.execute([view])
     finally:
         view.close()
+    for remark in run.trainer.strategy.remarks:
+        display.note(remark)
+    if result.profile is not None:
+        _print_profile(result.profile)
+    return result
+
+
+def _print_profile(profile: Sequence[Mapping[str, float]]) -> None:
+    """Seconds and shares of every phase, one row per worker, on stderr."""
+    from ringlet.cli import display
+
+    phases = [phase for phase in profile[0] if any(own[phase] > 0 for own in profile)]
+    rows = []
+    for rank, own in enumerate(profile):
+        total = max(sum(own.values()), 1e-9)
+        rows.append([rank, *(f"{own[phase]:.2f} s, {100 * own[phase] / total:.0f}%" for phase in phases)])
+    display.heading("**** Where the time went:")
+    display.errors_console().print(display.table(["rank", *phases], rows))
 
 
 def _print_result(result: RunResult) -> None:

@@ -6,7 +6,8 @@ contradictions; ``sources`` gathers values from defaults < a TOML file < the env
 
 from __future__ import annotations
 
+from ringlet.config.intervals import Interval, ResumePoint
 from ringlet.config.run_config import RunConfig
 from ringlet.config.sources import Settings, gather, read_toml
 
-__all__ = ["RunConfig", "Settings", "gather", "read_toml"]
+__all__ = ["Interval", "ResumePoint", "RunConfig", "Settings", "gather", "read_toml"]

@@ -21,6 +21,7 @@ SchedulerName = Literal[
     "stop_at_loss",
     "model_checkpoint",
 ]
+DEFAULT_LOCAL_BATCH_SIZE = 64
 OptionValue = str | int | float | bool
 
 
@@ -77,7 +78,9 @@ class TrainingOptions(Section):
 
     num_epochs: int = option(50, "passes over the training data", ge=0, le=1_000_000)
     steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", ge=0)
-    batch_size: int = option(64, "samples of a step per worker", ge=1, le=1_000_000)
+    local_batch_size: int | None = option(
+        None, "samples of a pass of one worker (or shard); default: 64", ge=1, le=1_000_000
+    )
     global_batch_size: int | None = option(None, "samples of a step over all workers", ge=1, le=1_000_000)
     loss_func: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
     metrics: tuple[str, ...] | None = option(None, "figures to report, comma-separated")
@@ -92,7 +95,9 @@ class OptimizerOptions(Section):
 
     optimizer: str = option("adam", "sgd, rmsprop, adam, adamw, nadam, adadelta or lars", min_length=1)
     learning_rate: float | None = option(None, "learning rate; default: the optimizer's", gt=0)
-    learning_rate_scaling: bool = option(False, "multiply the learning rate by the number of workers")
+    learning_rate_scaling: bool = option(
+        False, "multiply the learning rate by the number of workers (shards); add lr_schedulers=warm_up to rise to it"
+    )
     momentum: float | None = option(None, "momentum: share of the last update kept (sgd, lars)", ge=0, lt=1)
     nesterov: bool = option(False, "Nesterov's form of momentum (sgd, lars)")
     decay: float | None = option(None, "weight decay, decoupled from the gradient", ge=0)
@@ -140,9 +145,45 @@ class ScheduleOptions(Section):
 class MachineOptions(Section):
     """Machine"""
 
-    threads: int | None = option(None, "threads of the arithmetic; default: all cores", ge=1, le=4096)
+    threads: int | None = option(
+        None, "threads of each worker's arithmetic; default: the cores, shared by a machine's workers", ge=1, le=4096
+    )
     kernels: Literal["compiled", "reference"] | None = option(None, "kernels; default: compiled where built")
     exact: bool = option(False, "only convolution algorithms that round like the direct one (no Winograd)")
+
+
+class WorkerOptions(Section):
+    """Workers"""
+
+    shards: int | None = option(
+        None, "cut every step into so many shards: the same bits on any number of workers up to it", ge=1, le=65_536
+    )
+    accumulate: int = option(1, "passes of every worker per step, their gradients added up", ge=1, le=65_536)
+    partition: Literal["shuffled", "contiguous"] = option(
+        "shuffled", "samples of a worker: from one permutation of all per epoch, or always from its own block"
+    )
+    overlap: Literal["auto", "on", "off"] = option(
+        "auto", "exchange gradients during the backward pass; auto: measure both ways"
+    )
+    compression: str = option(
+        "none", "of gradients between machines: none, fp16, bf16 or topk:SHARE, such as topk:0.01", min_length=1
+    )
+
+
+class ReliabilityOptions(Section):
+    """Checkpoints and guards"""
+
+    checkpoint_every: str = option("1 epochs", "'100 steps', '2 epochs', or 'never'", min_length=1)
+    keep: int = option(2, "newest checkpoints to keep, besides the best one; 0: all", ge=0, le=1_000_000)
+    checkpoint_optimizer: bool = option(True, "save the optimizer's state too; without it a checkpoint is smaller")
+    resume: str | None = option(
+        None, "go on from a checkpoint of the run directory: auto, a number of steps, or epoch:N", min_length=1
+    )
+    on_nan: Literal["stop", "skip"] = option("stop", "a loss or gradient that is not finite: stop, or skip the update")
+    digest_every: int = option(100, "compare the workers' copies of the network every so many steps; 0: never", ge=0)
+    stall_seconds: float | None = option(
+        None, "end the run after so long without progress; default: 30, or 10 steps if those take longer", gt=0
+    )
 
 
 class OutputOptions(Section):
@@ -150,14 +191,21 @@ class OutputOptions(Section):
 
     run_dir: str | None = option(None, "run directory; default: runs/<model>-<dataset>-<time>", min_length=1)
     history_file: str | None = option(None, "write the figures of every epoch to this JSON file", min_length=1)
+    timeline: str | None = option(
+        None, "write a trace of all workers to this file, for Perfetto or chrome://tracing", min_length=1
+    )
+    profile: bool = option(False, "say at the end where the time went")
 
 
 class CompatibilityOptions(Section):
     """Accepted for existing command lines"""
 
-    parallel: Literal["sequential", "data"] = option("sequential", "data: data-parallel; one process is one worker")
-    blocking_mpi: bool = option(False, "exchange after the backward pass; no effect with one worker")
-    non_blocking_mpi: bool = option(False, "exchange during the backward pass; no effect with one worker")
+    batch_size: int | None = option(None, "the same as local_batch_size", ge=1, le=1_000_000)
+    parallel: Literal["sequential", "data"] | None = option(
+        None, "data: as many workers as were started; sequential: refuse more than one"
+    )
+    blocking_mpi: bool = option(False, "the same as overlap = off")
+    non_blocking_mpi: bool = option(False, "the same as overlap = on")
     shared_storage: bool = option(False, "no effect: workers always read only their own samples")
     tensor_format: Literal["NHWC", "NCHW", "AUTO"] = option("AUTO", "no effect: the layout has samples innermost")
     enable_fused_bn_relu: bool = option(False, "no effect: the plan decides what to fuse")
@@ -166,7 +214,6 @@ class CompatibilityOptions(Section):
     enable_fused_conv_bn_relu: bool = option(False, "no effect: the plan decides what to fuse")
     tracing: bool = option(False, "no effect: events.ndjson holds the figures of every step")
     tracer_output: str | None = option(None, "no effect, as tracing")
-    profile: bool = option(False, "no effect: use `python -X importtime` or a profiler of your choice")
     enable_gpu: bool = option(False, "no effect: the native engine computes on the processor")
 
 
@@ -176,6 +223,8 @@ SECTIONS: tuple[type[Section], ...] = (
     TrainingOptions,
     OptimizerOptions,
     ScheduleOptions,
+    WorkerOptions,
+    ReliabilityOptions,
     MachineOptions,
     OutputOptions,
     CompatibilityOptions,
@@ -189,7 +238,6 @@ WITHOUT_EFFECT = (
     "enable_fused_conv_bn_relu",
     "tracing",
     "tracer_output",
-    "profile",
     "enable_gpu",
 )
 """Options that are accepted and change nothing; a run that sets one says so."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from ringlet.config import options
 from ringlet.config.explain import explain
+from ringlet.config.intervals import Interval, ResumePoint
 from ringlet.errors import ConfigError
 
 
@@ -18,6 +19,8 @@ class RunConfig(
     options.TrainingOptions,
     options.OptimizerOptions,
     options.ScheduleOptions,
+    options.WorkerOptions,
+    options.ReliabilityOptions,
     options.MachineOptions,
     options.OutputOptions,
     options.CompatibilityOptions,
@@ -29,11 +32,12 @@ class RunConfig(
     """
 
     def __init__(self, origins: Mapping[str, str] | None = None, **values: Any) -> None:
+        values, places = _with_own_names(values, dict(origins or {}))
         try:
             super().__init__(**_implied(values))
         except ValidationError as error:
-            raise ConfigError(explain(error.errors(), RunConfig, origins or {})) from None
-        problems = [*_contradictions(self), *_impossible_shapes(self)]
+            raise ConfigError(explain(error.errors(), RunConfig, places)) from None
+        problems = [*_contradictions(self), *_impossible_shapes(self), *_unreadable(self)]
         if problems:
             raise ConfigError("\n".join(problems))
 
@@ -58,10 +62,28 @@ class RunConfig(
 
         return tomli_w.dumps(self.to_dict())
 
-    @property
-    def samples_per_step(self) -> int:
-        """The global batch size: given, or the batch size of the one worker."""
-        return self.global_batch_size or self.batch_size
+    def num_shards(self, num_workers: int) -> int:
+        """Into how many shards a step is cut: given, or one for every pass of every worker."""
+        if self.shards is None:
+            return num_workers * self.accumulate
+        if self.shards < num_workers:
+            raise ConfigError(
+                f"shards = {self.shards}, but {num_workers} workers: expected at least one shard for each worker. "
+                "Start fewer workers or give more shards"
+            )
+        return self.shards
+
+    def samples_per_step(self, num_workers: int = 1) -> int:
+        """The global batch size: given, or the local one for every shard."""
+        num_shards, local = self.num_shards(num_workers), self.local_batch_size
+        if self.global_batch_size is None:
+            return (local or options.DEFAULT_LOCAL_BATCH_SIZE) * num_shards
+        if local is not None and local * num_shards != self.global_batch_size:
+            raise ConfigError(
+                f"local_batch_size = {local} and global_batch_size = {self.global_batch_size} contradict each other "
+                f"with {num_shards} {'shard' if num_shards == 1 else 'shards'}: give one of them"
+            )
+        return self.global_batch_size
 
     @property
     def squared_gradient_share(self) -> float | None:
@@ -75,11 +97,26 @@ class RunConfig(
         return [f"{name}: {fields[name].description}" for name in chosen]
 
 
+_OTHER_NAMES = {"batch_size": "local_batch_size"}
+
+
+def _with_own_names(values: dict[str, Any], origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values (and where they came from) under the options' own names."""
+    values = dict(values)
+    for other, own in _OTHER_NAMES.items():
+        if values.get(other) is not None and values.get(own) in (None, values[other]):
+            values[own] = values.pop(other)
+            origins[own] = origins.get(other, other)
+    return values, origins
+
+
 def _implied(values: dict[str, Any]) -> dict[str, Any]:
     """Values that follow from others, so that a written configuration reads back without contradiction."""
     implied: dict[str, Any] = {}
-    if values.get("global_batch_size") is not None:
-        implied["batch_size"] = values["global_batch_size"]
+    if values.get("blocking_mpi") is True:
+        implied["overlap"] = "off"
+    if values.get("non_blocking_mpi") is True:
+        implied["overlap"] = "on"
     if values.get("test_as_validation") is True:
         implied["validation_split"] = 0.0
     return {**implied, **values}
@@ -92,15 +129,30 @@ def _plain(value: Any) -> Any:
 def _contradictions(config: RunConfig) -> list[str]:
     """Options that exclude each other."""
     given = config.model_fields_set
-    per_worker, in_all = config.batch_size, config.global_batch_size
     checks = [
         (
-            {"batch_size", "global_batch_size"} <= given and in_all not in (None, per_worker),
-            f"batch_size = {per_worker} and global_batch_size = {in_all} differ with one worker: give one of them",
+            config.batch_size is not None,
+            f"batch_size = {config.batch_size} and local_batch_size = {config.local_batch_size} are the same option "
+            "and differ: give one of them",
+        ),
+        (
+            config.shards is not None and config.accumulate > 1,
+            f"shards = {config.shards} and accumulate = {config.accumulate} exclude each other: workers compute as "
+            "many shards one after the other as they have",
+        ),
+        (
+            config.shards is not None and config.compression != "none",
+            f"compression = {config.compression} changes the bits with the number of machines, shards promise that "
+            "they stay: give one of them",
         ),
         (
             config.blocking_mpi and config.non_blocking_mpi,
             "blocking_mpi and non_blocking_mpi exclude each other: give one of them",
+        ),
+        (
+            config.blocking_mpi != config.non_blocking_mpi
+            and config.overlap != ("off" if config.blocking_mpi else "on"),
+            f"overlap = {config.overlap} contradicts {'non_' * config.non_blocking_mpi}blocking_mpi: give one of them",
         ),
         (
             config.rho is not None and config.decay_rate not in (None, config.rho),
@@ -124,6 +176,17 @@ def _contradictions(config: RunConfig) -> list[str]:
         ),
     ]
     return [message for wrong, message in checks if wrong]
+
+
+def _unreadable(config: RunConfig) -> list[str]:
+    """Texts with a form of their own."""
+    problems = []
+    for parse in (lambda: Interval.parse(config.checkpoint_every), lambda: ResumePoint.parse(config.resume)):
+        try:
+            parse()
+        except ConfigError as error:
+            problems.append(str(error))
+    return problems
 
 
 def _impossible_shapes(config: RunConfig) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ringlet.data.augmentation import Augmentation
 from ringlet.data.dataset import Dataset
-from ringlet.data.loader import Batch, BatchLoader
+from ringlet.data.loader import Batch, BatchLoader, Piece
 from ringlet.data.normalization import Normalization
 from ringlet.data.registry import dataset_names, load_dataset
 from ringlet.data.source import Source
@@ -19,6 +19,7 @@ __all__ = [
     "BatchLoader",
     "Dataset",
     "Normalization",
+    "Piece",
     "Source",
     "dataset_names",
     "load_dataset",

@@ -1,7 +1,7 @@
 """Batches of an epoch, made ahead by one background thread.
 
-The order is a pure function of (seed, epoch); rank ``r`` of ``size`` reads only its share of each global batch. Nothing
-here draws from a shared random state, so threads and ranks cannot fall out of step.
+The order is a pure function of (seed, epoch); a rank reads only its shards of each global batch. Nothing here draws
+from a shared random state, so threads and ranks cannot fall out of step.
 """
 
 from __future__ import annotations
@@ -10,21 +10,29 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data import partition
 from ringlet.data.augmentation import Augmentation
 from ringlet.data.normalization import Normalization
+from ringlet.data.partition import PARTITIONS, Cut
 from ringlet.data.source import Indices, Source
-from ringlet.errors import ConfigError, DataError
+from ringlet.errors import ConfigError, DataError, UnknownNameError
+
+
+class Piece(NamedTuple):
+    """The rows ``start:stop`` of a batch that belong to one shard; none in a ragged last batch that is too short."""
+
+    shard: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
 class Batch:
-    """This rank's share of one global batch, ready for a replica. A share may be empty in a ragged last batch."""
+    """This rank's share of one global batch, ready for a replica: the rows of its shards, one after the other."""
 
     inputs: NDArray[Any]  # (n, *input_shape), floating, normalised and augmented
     targets: NDArray[Any]  # int64 (n,), or floating masks (n, 1, H, W)
@@ -32,6 +40,7 @@ class Batch:
     epoch: int
     step_in_epoch: int
     num_global: int  # samples of the whole global batch, over all ranks
+    pieces: tuple[Piece, ...]  # which rows belong to which shard
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -40,8 +49,9 @@ class Batch:
 class BatchLoader:
     """Cuts a source into batches; see the module for what is promised.
 
-    ``prefetch`` batches are made ahead (0: none, no thread). ``max_steps`` limits an epoch (0: no limit). Without
-    ``shuffle`` samples come in the order of the source, every epoch.
+    A global batch is cut into ``num_shards``, of which this loader gives ``shards`` (default: all), by ``partition``:
+    see :mod:`ringlet.data.partition`. ``prefetch`` batches are made ahead (0: none, no thread). ``max_steps`` limits an
+    epoch (0: no limit). Without ``shuffle`` samples come in the order of the source, every epoch.
     """
 
     def __init__(
@@ -56,14 +66,16 @@ class BatchLoader:
         shuffle: bool = True,
         drop_last: bool = False,
         prefetch: int = 2,
-        rank: int = 0,
-        size: int = 1,
+        num_shards: int = 1,
+        shards: range | None = None,
+        partition: str = "shuffled",
         max_steps: int = 0,
     ) -> None:
-        _check_counts(source, global_batch_size, drop_last, prefetch, max_steps)
+        _check_counts(source, global_batch_size, prefetch, max_steps)
         if dtype not in ("float32", "float64"):
             raise ConfigError(f"dtype = {dtype!r}: expected float32 or float64")
-        partition.bounds(0, rank, size)
+        if partition not in PARTITIONS:
+            raise UnknownNameError("partition", partition, PARTITIONS)
         if augmentation is not None:
             augmentation.check_shape(source.input_shape)
         self._source = source
@@ -71,43 +83,50 @@ class BatchLoader:
         self._augmentation = augmentation
         self._shuffle = shuffle
         self._prefetch = prefetch
-        self._rank, self._size = rank, size
+        self._cut = Cut(len(source), global_batch_size, num_shards, partition == "contiguous")
+        self._shards = _checked_shards(shards, num_shards)
         self.seed = seed
         self.dtype = dtype
         self.global_batch_size = global_batch_size
-        whole, rest = divmod(len(source), global_batch_size)
-        steps = whole if drop_last or rest == 0 else whole + 1
+        steps = self._cut.num_steps(drop_last=drop_last)
+        if steps == 0:
+            raise DataError(
+                f"{len(source)} samples make no complete batch of {global_batch_size}: "
+                "choose a smaller batch or keep the last one"
+            )
         self.num_steps = min(steps, max_steps) if max_steps else steps
-
-    @property
-    def num_samples(self) -> int:
+        self.num_samples = self._cut.num_read(self.num_steps)
         """Samples of one epoch over all ranks: dropped and left-out ones not counted."""
-        return min(len(self._source), self.num_steps * self.global_batch_size)
+
+    def num_read(self, num_steps: int) -> int:
+        """Samples of the first ``num_steps`` steps of an epoch over all ranks."""
+        return self._cut.num_read(num_steps)
 
     def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch from ``start_step`` on; close the generator to leave early."""
         if not 0 <= start_step <= self.num_steps:
             raise ConfigError(f"start_step = {start_step}: expected 0 … {self.num_steps}, the steps of an epoch")
-        order = partition.order(len(self._source), self.seed, epoch) if self._shuffle else None
+        order = self._cut.order(self.seed, epoch) if self._shuffle else None
         steps = range(start_step, self.num_steps)
         make = _Maker(self, epoch, order)
         return ahead(make, steps, self._prefetch) if self._prefetch else (make(step) for step in steps)
 
     def make_batch(self, epoch: int, step: int, order: Indices | None) -> Batch:
         """This rank's share of the global batch at ``step``."""
-        start = step * self.global_batch_size
-        num_global = min(self.global_batch_size, len(self._source) - start)
-        first, last = partition.bounds(num_global, self._rank, self._size)
-        if order is None:
-            indices = np.arange(start + first, start + last, dtype=np.int64)
-        else:
-            indices = order[start + first : start + last]
+        places = [self._cut.place(step, shard) for shard in self._shards]
+        parts = [np.arange(*place, dtype=np.int64) if order is None else order[slice(*place)] for place in places]
+        indices = np.concatenate(parts)
         inputs, targets = self._source.read(indices)
         if self._augmentation is not None:
             inputs, targets = self._augmentation.apply((inputs, targets), indices, self.seed, epoch)
         if targets.dtype.kind == "f":
             targets = targets.astype(self.dtype, copy=False)
-        return Batch(self._normalization.apply(inputs, self.dtype), targets, indices, epoch, step, num_global)
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        pieces = tuple(
+            Piece(shard, end - len(part), end) for shard, part, end in zip(self._shards, parts, ends, strict=True)
+        )
+        inputs = self._normalization.apply(inputs, self.dtype)
+        return Batch(inputs, targets, indices, epoch, step, self._cut.num_global(step), pieces)
 
 
 class _Maker:
@@ -159,15 +178,17 @@ def _produce(
         ready.put(error)
 
 
-def _check_counts(source: Source, global_batch_size: int, drop_last: bool, prefetch: int, max_steps: int) -> None:
+def _checked_shards(shards: range | None, num_shards: int) -> range:
+    chosen = range(num_shards) if shards is None else shards
+    if num_shards < 1 or not 0 <= chosen.start < chosen.stop <= num_shards or chosen.step != 1:
+        raise ConfigError(f"shards = {chosen} of {num_shards}: expected a range of at least one shard within them")
+    return chosen
+
+
+def _check_counts(source: Source, global_batch_size: int, prefetch: int, max_steps: int) -> None:
     if global_batch_size < 1:
         raise ConfigError(f"global_batch_size = {global_batch_size}: expected at least 1")
     if prefetch < 0 or max_steps < 0:
         raise ConfigError(f"prefetch = {prefetch}, max_steps = {max_steps}: expected 0 or more")
     if len(source) == 0:
         raise DataError("the source has no samples: expected at least one")
-    if drop_last and len(source) < global_batch_size:
-        raise DataError(
-            f"{len(source)} samples make no complete batch of {global_batch_size}: "
-            "choose a smaller batch or keep the last one"
-        )

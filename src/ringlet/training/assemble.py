@@ -5,11 +5,15 @@ Every name and shape is checked here, before anything is written or computed.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.data import Augmentation, Dataset, load_dataset
-from ringlet.errors import SpecError, UnknownNameError
+from ringlet.errors import ConfigError, SpecError, UnknownNameError
+from ringlet.guards.handshake import check_same, dataset_fingerprint, software_facts
+from ringlet.kernels.contract import Kernels
 from ringlet.models import zoo
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
@@ -17,6 +21,7 @@ from ringlet.optim import Optimizer, Schedule, create, options, parse_schedulers
 from ringlet.optim.metric_names import LOSS_NAMES
 from ringlet.optim.schedules import options as schedule_options
 from ringlet.training.metrics import canonical_name, split_losses
+from ringlet.training.resuming import FREE_OPTIONS
 
 OPTIMIZER_OPTIONS = ("learning_rate", "momentum", "nesterov", "beta1", "beta2", "epsilon")
 
@@ -110,11 +115,36 @@ def make_optimizer(config: RunConfig) -> tuple[Optimizer, list[str]]:
     return create(config.optimizer, **{name: value for name, value in given.items() if name not in foreign}), remarks
 
 
-def make_schedule(config: RunConfig, optimizer: Optimizer, num_epochs: int) -> Schedule:
-    """The learning rate over time and reasons to stop."""
+def check_workers(config: RunConfig, comm: Communicator) -> list[str]:
+    """Refuse workers that were not asked for; a remark for each option that has no effect with these."""
+    if config.parallel == "sequential" and comm.size > 1:
+        raise ConfigError(f"parallel = sequential, but {comm.size} workers were started: give parallel = data, or one")
+    if config.compression != "none" and len(comm.local_sizes) == 1:
+        return [f"compression: no effect, gradients of one machine are not sent; {config.compression} is for several"]
+    return []
+
+
+def check_same_run(config: RunConfig, comm: Communicator, dataset: Dataset, kernels: Kernels) -> None:
+    """Refuse workers that do not mean the same run; every worker must call."""
+    if comm.size == 1:
+        return
+    facts = software_facts(kernels)
+    if config.shards is None:
+        facts.pop("instruction set", None)  # machines may differ where the last bits may
+    own = {name: value for name, value in config.to_dict().items() if name not in FREE_OPTIONS}
+    facts |= {f"option {name}": json.dumps(value) for name, value in own.items()}
+    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    facts |= {f"{name} data": dataset_fingerprint(part) for name, part in parts.items() if part is not None}
+    check_same(comm, facts)
+
+
+def make_schedule(config: RunConfig, optimizer: Optimizer, num_epochs: int, size: int = 1) -> Schedule:
+    """The learning rate over time and reasons to stop; ``size`` is the factor by which the rate was scaled."""
     chosen = {name: getattr(config, name) for name in schedule_options() if hasattr(config, name)}
     epochs = num_epochs if num_epochs > 0 else 1
-    return parse_schedulers(config.lr_schedulers, chosen, learning_rate=optimizer.learning_rate, num_epochs=epochs)
+    return parse_schedulers(
+        config.lr_schedulers, chosen, learning_rate=optimizer.learning_rate, num_epochs=epochs, size=size
+    )
 
 
 def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:

@@ -30,8 +30,23 @@ class RunStarted:
     num_test_samples: int
     num_epochs: int
     global_batch_size: int
+    num_workers: int
+    num_machines: int
+    communicator: str
+    num_shards: int
     kernels: str
     config: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RunResumed:
+    """A run goes on from the checkpoint after ``step`` updates and ``epoch`` finished epochs."""
+
+    epoch: int
+    step: int
+    num_epochs: int
+    num_workers: int
     versions: Mapping[str, str]
 
 
@@ -56,6 +71,18 @@ class EpochStarted:
 
 
 @dataclass(frozen=True)
+class EpochResumed:
+    """A run goes on within an epoch, after ``step_in_epoch`` of its steps and ``num_done`` of its samples."""
+
+    epoch: int
+    num_epochs: int
+    num_steps: int
+    num_samples: int
+    step_in_epoch: int
+    num_done: int
+
+
+@dataclass(frozen=True)
 class StepFinished:
     """One update was applied; ``figures`` are of this batch, ``running`` are means over the epoch so far."""
 
@@ -66,6 +93,15 @@ class StepFinished:
     learning_rate: float
     figures: Figures
     running: Figures
+
+
+@dataclass(frozen=True)
+class StepSkipped:
+    """A step changed nothing, because of ``problem``: something was not finite."""
+
+    epoch: int
+    step: int
+    problem: str
 
 
 @dataclass(frozen=True)
@@ -128,8 +164,11 @@ class TrainingFinished:
 Event = (
     RunStarted
     | Evaluated
+    | RunResumed
     | EpochStarted
+    | EpochResumed
     | StepFinished
+    | StepSkipped
     | ValidationStarted
     | EpochFinished
     | ModelSaved
@@ -141,10 +180,13 @@ Event = (
 class EventLog:
     """Appends events to an NDJSON file; each line is flushed, so that a reader sees it at once."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cut_at: int | None = None) -> None:
+        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
         self.path = path
         self._clock = clock
         self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
+        if cut_at is not None and cut_at < path.stat().st_size:
+            self._file.truncate(cut_at)
 
     def __call__(self, event: Event) -> None:
         """Write one event; the running means are left out, as they follow from the steps."""
@@ -152,6 +194,10 @@ class EventLog:
         record.update((field.name, getattr(event, field.name)) for field in fields(event) if field.name != "running")
         self._file.write(json.dumps(_finite(record), allow_nan=False, ensure_ascii=False) + "\n")
         self._file.flush()
+
+    def position(self) -> int:
+        """How many bytes the log has."""
+        return self.path.stat().st_size
 
     def close(self) -> None:
         """Close the file; further events are an error."""

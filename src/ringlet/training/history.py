@@ -13,6 +13,8 @@ class History:
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     stopped: str | None = None
+    interrupted: bool = False
+    """Whether it ended in the middle of an epoch, by a signal."""
 
     def __len__(self) -> int:
         return len(self.epochs)

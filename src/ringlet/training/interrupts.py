@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
+
+from ringlet.comm.contract import Communicator
 
 
 class Control:
@@ -25,6 +27,33 @@ class Control:
         """End training after the current step."""
         self.reason = reason
         self.interrupted = True
+
+
+class Stop(NamedTuple):
+    """Why training ends before its last epoch, as all ranks agreed."""
+
+    reason: str
+    interrupted: bool
+    """In the middle of an epoch, by a signal."""
+
+
+def interruption(control: Control) -> Stop:
+    """The stop of a rank that was interrupted, or that has heard of it."""
+    return Stop(control.reason if control.interrupted and control.reason else "another worker was interrupted", True)
+
+
+def agree_on_stopping(comm: Communicator, control: Control) -> Stop | None:
+    """What all ranks do about the wishes of each: an interruption comes first, then the lowest rank's reason.
+
+    Every rank must call. A signal may change ``control`` at any moment, on one rank only: so ranks act on what was
+    agreed on, never on their own control alone.
+    """
+    own = (b"!" if control.interrupted else b".") + (control.reason or "").encode()
+    wishes = [(wish[:1] == b"!", wish[1:].decode()) for wish in comm.allgather_bytes(own)]
+    if any(interrupted for interrupted, _ in wishes):
+        return interruption(control) if own[:1] == b"!" else Stop("another worker was interrupted", True)
+    reason = next((reason for _, reason in wishes if reason), None)
+    return None if reason is None else Stop(reason, False)
 
 
 @contextmanager

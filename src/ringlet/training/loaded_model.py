@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringlet.comm.single import SingleCommunicator
 from ringlet.data import BatchLoader, Dataset, Normalization, Source, load_dataset
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import ConfigError, DataError, ModelFileError
@@ -55,7 +56,9 @@ class LoadedModel:
             dtype=str(self.replica.dtype),
             shuffle=False,
         )
-        return evaluate(self.replica, loader, self.metrics).means()
+        meter = evaluate(self.replica, loader, self.metrics, SingleCommunicator())
+        assert meter is not None, "nobody can interrupt it"
+        return meter.means()
 
 
 def load_model(

@@ -4,38 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
 
-from ringlet.data import BatchLoader
+from ringlet.comm.contract import Communicator
+from ringlet.data import Batch, BatchLoader
 from ringlet.engines.contract import Replica
+from ringlet.errors import DivergedError
 from ringlet.optim import Decision, Schedule
+from ringlet.strategies.contract import Strategy
+from ringlet.timeline import NO_TIMELINE, Timeline
+from ringlet.training.checkpointing import Keeper, NoKeeper
 from ringlet.training.events import (
     EpochFinished,
+    EpochResumed,
     EpochStarted,
     Event,
     StepFinished,
+    StepSkipped,
     TrainingFinished,
     TrainingStopped,
     ValidationStarted,
 )
-from ringlet.training.history import History
-from ringlet.training.interrupts import Control
+from ringlet.training.figures import ShardFigures
+from ringlet.training.interrupts import Control, Stop, agree_on_stopping, interruption
 from ringlet.training.meter import Meter
-from ringlet.training.step import Updater, training_step
+from ringlet.training.progress import Progress
+from ringlet.training.step import StepResult, training_step
 
 Emit = Callable[[Event], None]
 
 
-@dataclass
-class Progress:
-    """How far a run has come: all that changes besides the replica, the optimizer's state and the schedule's."""
+def _nobody(_: object) -> None:
+    """Nobody watches."""
 
-    num_epochs: int = 0
-    num_steps: int = 0
-    num_samples: int = 0
+
+MAX_SKIPPED = 100
+"""Steps without an update that a run may have."""
 
 
 @dataclass(frozen=True)
@@ -43,74 +50,134 @@ class Loop:
     """The parts of a training run; :meth:`run` may be called again to go on."""
 
     replica: Replica
-    updater: Updater
+    strategy: Strategy
     schedule: Schedule
     train: BatchLoader
     validation: BatchLoader | None
     metrics: Sequence[str]
     seed: int
     progress: Progress
+    timeline: Timeline = NO_TIMELINE
+    keeper: Keeper = field(default_factory=NoKeeper)
+    skip_bad: bool = False
+    """Whether a step that is not finite is skipped rather than the end of training."""
+    report: Callable[[int | str], None] = _nobody
+    """Told at every step, and between them what is being done: for whoever watches that the rank gets on."""
+    check: Callable[[int], None] = _nobody
+    """Called after every update with its number, on all ranks: for whoever compares replicas."""
 
-    def run(self, num_epochs: int, emit: Emit, control: Control) -> History:
-        """Train ``num_epochs`` more epochs, or until ``control`` says stop."""
-        history, start = History(), perf_counter()
-        steps, samples = self.progress.num_steps, self.progress.num_samples
-        last = self.progress.num_epochs + num_epochs
-        while self.progress.num_epochs < last and control.reason is None:
-            figures = self._epoch(last, emit, control)
-            if figures is not None:
-                history.append(figures)
-        if control.reason is not None:
-            history.stopped = control.reason
-            emit(TrainingStopped(self.progress.num_epochs, self.progress.num_steps, control.reason))
-        seconds = perf_counter() - start
-        trained = self.progress.num_samples - samples
-        num_steps = self.progress.num_steps - steps
-        emit(TrainingFinished(len(history), num_steps, trained, seconds, trained / max(seconds, 1e-9)))
-        return history
+    def run(self, last_epoch: int, emit: Emit, control: Control) -> Stop | None:
+        """Train until ``last_epoch`` epochs are done in all, or somebody's ``control`` says stop; says why then."""
+        start, before = perf_counter(), replace(self.progress)
+        stop = agree_on_stopping(self.strategy.comm, control)
+        while stop is None and self.progress.num_epochs < last_epoch:
+            stop = self._epoch(last_epoch, emit, control)
+        self.report("saving")
+        self.keeper.finish()
+        progress = self.progress
+        if stop is not None:
+            emit(TrainingStopped(progress.num_epochs, progress.num_steps, stop.reason))
+        seconds, trained = perf_counter() - start, progress.num_samples - before.num_samples
+        counts = progress.num_epochs - before.num_epochs, progress.num_steps - before.num_steps
+        emit(TrainingFinished(*counts, trained, seconds, trained / max(seconds, 1e-9)))
+        return stop
 
-    def _epoch(self, last: int, emit: Emit, control: Control) -> dict[str, float] | None:
-        """One epoch; None if it was interrupted."""
+    def _epoch(self, last: int, emit: Emit, control: Control) -> Stop | None:
+        """One epoch, or what is left of it; an interruption leaves it unfinished."""
         epoch, start = self.progress.num_epochs, perf_counter()
-        emit(EpochStarted(epoch + 1, last, self.train.num_steps, self.train.num_samples))
+        about = epoch + 1, last, self.train.num_steps, self.train.num_samples
+        done = self.progress.step_in_epoch
+        emit(EpochResumed(*about, done, self.train.num_read(done)) if done else EpochStarted(*about))
         meter = Meter(self.metrics)
-        rate = self._steps(epoch, meter, emit, control)
-        if control.interrupted:
-            return None
+        if self.progress.totals:
+            meter.add_totals(np.array(self.progress.totals))
+        rate, interrupted = self._steps(epoch, meter, emit, control)
+        if interrupted:
+            return interruption(control)
         trained = perf_counter()
         figures = meter.means()
         if self.validation is not None:
             emit(ValidationStarted(epoch + 1, self.validation.num_samples))
-            validated = evaluate(self.replica, self.validation, self.metrics, control)
-            if control.interrupted:
-                return None
+            self.timeline.mark("validation")
+            comm, num_shards = self.strategy.comm, self.strategy.num_shards
+            validated = evaluate(self.replica, self.validation, self.metrics, comm, num_shards, control, self.report)
+            if validated is None:
+                return interruption(control)
             figures |= validated.means("val_")
         decision = self.schedule.on_epoch_end(epoch, figures)
-        self.progress.num_epochs += 1
+        self._finish_epoch(figures)
         emit(self._finished(figures, decision, rate, (start, trained, perf_counter()), last))
         if decision.stop_reason is not None:
             control.stop(decision.stop_reason)
-        return figures
+        stop = agree_on_stopping(self.strategy.comm, control)
+        self.progress.stopped = stop.reason if stop is not None and not stop.interrupted else None
+        self.keeper.after_epoch(is_best=decision.save)
+        return stop
 
-    def _steps(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> float:
-        """The steps of one epoch; gives the last learning rate."""
-        rate = self.schedule.base_learning_rate
-        with closing(self.train.epoch(epoch)) as batches:
+    def _finish_epoch(self, figures: dict[str, float]) -> None:
+        progress = self.progress
+        progress.num_epochs += 1
+        progress.step_in_epoch = 0
+        progress.totals = []
+        progress.epochs.append({name: float(value) for name, value in figures.items()})
+
+    def _steps(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool]:
+        """The steps of one epoch; gives the last learning rate, and whether a rank was interrupted."""
+        progress = self.progress
+        rate = self._rate(epoch, max(progress.step_in_epoch - 1, 0), max(progress.num_steps - 1, 0))
+        with closing(self.train.epoch(epoch, progress.step_in_epoch)) as batches:
+            self.timeline.mark("data")
             for batch in batches:
-                done = epoch + batch.step_in_epoch / self.train.num_steps
-                rate = self.schedule.learning_rate(done, self.progress.num_steps)
-                step = self.progress.num_steps + 1
-                output = training_step(self.replica, self.updater, batch, step=step, learning_rate=rate, seed=self.seed)
-                self.progress.num_steps = step
-                self.progress.num_samples += output.count
-                own = Meter(self.metrics)
-                own.add(output, batch.targets)
-                meter.merge(own)
-                position = batch.step_in_epoch + 1
-                emit(StepFinished(epoch + 1, step, position, output.count, rate, own.means(), meter.means()))
-                if control.interrupted:
-                    break
-        return rate
+                rate = self._rate(epoch, batch.step_in_epoch, progress.num_steps)
+                step = progress.num_steps + 1
+                result = self._step(batch, step, rate, control)
+                progress.num_steps, progress.step_in_epoch = step, batch.step_in_epoch + 1
+                if result.problem is None:
+                    progress.num_samples += batch.num_global
+                    meter.add_totals(result.figures.totals)
+                    progress.totals = meter.totals.tolist()
+                    means = result.figures.means(), meter.means()
+                    emit(StepFinished(epoch + 1, step, progress.step_in_epoch, batch.num_global, rate, *means))
+                else:
+                    self._skipped(result.problem, epoch, emit)
+                self.keeper.after_step()
+                if result.interrupted or (control.interrupted and self.strategy.comm.size == 1):
+                    return rate, True
+                self.timeline.mark("data")
+        return rate, False
+
+    def _rate(self, epoch: int, step_in_epoch: int, num_steps: int) -> float:
+        """The learning rate of the step after ``num_steps`` others."""
+        return self.schedule.learning_rate(epoch + step_in_epoch / self.train.num_steps, num_steps)
+
+    def _skipped(self, problem: str, epoch: int, emit: Emit) -> None:
+        """Take note of a step without an update; too many of them in all are a divergence after all."""
+        self.progress.num_skipped += 1
+        emit(StepSkipped(epoch + 1, self.progress.num_steps, problem))
+        if self.progress.num_skipped >= MAX_SKIPPED:
+            raise DivergedError(
+                f"training diverged in epoch {epoch + 1} (update {self.progress.num_steps}): {problem}. "
+                f"{MAX_SKIPPED} steps were skipped. Lower the learning rate, clip gradients (--clip-norm 1) or check "
+                "the data"
+            )
+
+    def _step(self, batch: Batch, step: int, rate: float, control: Control) -> StepResult:
+        result = training_step(
+            self.replica,
+            self.strategy,
+            batch,
+            step=step,
+            learning_rate=rate,
+            seed=self.seed,
+            metrics=self.metrics,
+            is_interrupted=lambda: control.interrupted,
+            skip_bad=self.skip_bad,
+            timeline=self.timeline,
+        )
+        self.timeline.mark("other")
+        self.check(step)
+        self.report(step)
+        return result
 
     def _finished(
         self, figures: dict[str, float], decision: Decision, rate: float, times: tuple[float, float, float], last: int
@@ -132,13 +199,30 @@ class Loop:
         )
 
 
-def evaluate(replica: Replica, loader: BatchLoader, metrics: Sequence[str], control: Control | None = None) -> Meter:
-    """Loss and metrics over all samples of ``loader`` in inference mode; an interruption ends it early."""
-    meter = Meter(metrics)
+def evaluate(
+    replica: Replica,
+    loader: BatchLoader,
+    metrics: Sequence[str],
+    comm: Communicator,
+    num_shards: int = 1,
+    control: Control | None = None,
+    report: Callable[[int | str], None] = _nobody,
+) -> Meter | None:
+    """Loss and metrics over all samples of all ranks' loaders, in inference mode; every rank must call.
+
+    An interruption of any rank ends it early on that rank and leaves all without a result.
+    """
+    figures = ShardFigures(num_shards, metrics)
+    control = control or Control()
     with closing(loader.epoch(0)) as batches:
         for batch in batches:
-            with np.errstate(over="ignore", invalid="ignore"):
-                meter.add(replica.evaluate(batch.inputs, batch.targets), batch.targets)
-            if control is not None and control.interrupted:
+            for shard, start, stop in batch.pieces:
+                targets = batch.targets[start:stop]
+                with np.errstate(over="ignore", invalid="ignore"):
+                    figures.put(shard, replica.evaluate(batch.inputs[start:stop], targets), targets)
+                figures.flag(shard, interrupted=control.interrupted)
+            report("validation")
+            if control.interrupted:
                 break
-    return meter
+    comm.allreduce(figures.rows, out=figures.rows)
+    return None if figures.interrupted else figures.meter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.engines.contract import StepOutput
@@ -20,14 +21,20 @@ class Meter:
 
     def add(self, output: StepOutput, targets: NDArray[Any]) -> None:
         """Take the results of one batch."""
-        self._metrics.update(output.outputs, targets)
-        self._loss.add(output.loss_sum, output.count)
+        if output.count:
+            self._metrics.update(output.outputs, targets)
+            self._loss.add(output.loss_sum, output.count)
 
-    def merge(self, other: Meter) -> None:
-        """Take all that another meter has seen."""
-        for name, total in self._metrics.sums.items():
-            total.merge(other._metrics.sums[name])
-        self._loss.merge(other._loss)
+    @property
+    def totals(self) -> NDArray[np.float64]:
+        """All sums and counts as one row: what ranks add up."""
+        return np.concatenate([self._metrics.totals.ravel(), [self._loss.total, self._loss.count]])
+
+    def add_totals(self, totals: NDArray[np.float64]) -> None:
+        """Take what another meter has seen, by its totals."""
+        pairs = totals.reshape(-1, 2).tolist()
+        for own, (total, count) in zip((*self._metrics.sums.values(), self._loss), pairs, strict=True):
+            own.add(total, int(count))
 
     def means(self, prefix: str = "") -> dict[str, float]:
         """The mean of each figure over all samples seen."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,7 @@ def names() -> list[str]:
     return list(_METRICS)
 
 
+@cache
 def canonical_name(name: str) -> str:
     """The own name of a metric: ``categorical_accuracy`` (in any case) is ``accuracy``."""
     key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())

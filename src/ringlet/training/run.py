@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -13,22 +14,36 @@ from typing import Any, final
 import numpy as np
 
 from ringlet import __version__
-from ringlet.config import RunConfig
+from ringlet.checkpoint import CheckpointStore
+from ringlet.comm import world
+from ringlet.comm.contract import Communicator
+from ringlet.config import ResumePoint, RunConfig
 from ringlet.data import Source
 from ringlet.errors import DivergedError, InterruptedRunError, UsageError
+from ringlet.guards import faults
+from ringlet.timeline import NO_TIMELINE, RecordedTimeline
 from ringlet.training.callbacks import Announcer, Callback, SaveModel
 from ringlet.training.events import (
     Evaluated,
     Event,
     EventLog,
     ModelSaved,
+    RunResumed,
     RunStarted,
     TrainingFinished,
     TrainingStopped,
 )
 from ringlet.training.history import History
 from ringlet.training.interrupts import Control, interruptible
-from ringlet.training.run_directory import RunDirectory, check_run_directory, create_run_directory
+from ringlet.training.resuming import Continuation, check_same_run, find_continuation, with_same_steps
+from ringlet.training.run_directory import (
+    RunDirectory,
+    check_run_directory,
+    create_run_directory,
+    is_continued,
+    run_path,
+)
+from ringlet.training.trace import gather_timelines, phase_seconds, write_trace
 from ringlet.training.trainer import Trainer
 
 
@@ -50,6 +65,9 @@ class RunResult:
     test_before: dict[str, float] | None = None
     test: dict[str, float] | None = None
     epochs: list[dict[str, float]] = field(default_factory=list)
+    num_workers: int = 1
+    profile: list[dict[str, float]] | None = None
+    """Seconds of each phase, one entry per worker."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -58,14 +76,28 @@ class RunResult:
 
 @final
 class Run:
-    """A checked run: everything that can be wrong with its input has been found when this object exists."""
+    """A checked run: everything that can be wrong with its input has been found when this object exists.
 
-    def __init__(self, config: RunConfig) -> None:
-        check_run_directory(config)
-        _check_history_file(config)
+    With several workers each of them makes the same run and executes it; only the leader, rank 0, writes files and
+    tells callbacks.
+    """
+
+    def __init__(self, config: RunConfig, communicator: Communicator | None = None) -> None:
+        comm = world.communicator() if communicator is None else communicator
+        self.is_leader = comm.rank == 0
+        if self.is_leader:
+            check_run_directory(config)
+            check_output_file("history_file", config.history_file)
+            check_output_file("timeline", config.timeline)
+        self.remarks = config.notes()
+        self.continuation = self._find_continuation(config, comm)
+        if self.continuation is not None:
+            config, remarks = with_same_steps(config, self.continuation, comm.size)
+            self.remarks += remarks
         self.config = config
-        self.trainer = Trainer(config=config)
-        self.remarks = [*config.notes(), *self.trainer.remarks]
+        self.timeline = RecordedTimeline() if config.profile or config.timeline else None
+        self.trainer = Trainer(config=config, communicator=comm, timeline=self.timeline or NO_TIMELINE)
+        self.remarks += self.trainer.remarks
         if (config.evaluate or config.evaluate_only) and self.trainer.dataset.test is None:
             raise UsageError(
                 f"data set '{config.dataset}' has no test data: leave --evaluate out or give a path for it"
@@ -73,14 +105,39 @@ class Run:
 
     def execute(self, callbacks: Sequence[Callback] = ()) -> RunResult:
         """Do it. A divergence raises DivergedError, an interruption InterruptedRunError after saving."""
+        if not self.is_leader:
+            callbacks = ()
         if self.config.evaluate_only:
             return self._evaluate_only(callbacks)
+        if not self.is_leader:
+            return _Execution(self, None, ()).run()
+        return self._lead(callbacks)
+
+    def _lead(self, callbacks: Sequence[Callback]) -> RunResult:
+        """What rank 0 does: it has the directory and the log."""
+        if self.continuation is None and is_continued(self.config):
+            self.say("no checkpoint was written yet: the run begins anew")
         directory = create_run_directory(self.config)
-        log = EventLog(directory.events)
+        kept = 0 if self.continuation is None else self.continuation.events_bytes
+        log = EventLog(directory.events, cut_at=kept)
         try:
-            return _Execution(self, directory, [log, *callbacks]).run()
+            return _Execution(self, directory, [log, *callbacks], log.position).run()
         finally:
             log.close()
+
+    def say(self, message: str) -> None:
+        """A remark while the run is going on; replaced by whoever shows it."""
+        warnings.warn(message, stacklevel=2)
+
+    def _find_continuation(self, config: RunConfig, comm: Communicator) -> Continuation | None:
+        """The checkpoint to go on from, if any; every rank must call. Rank 0 decides."""
+        point = ResumePoint.parse(config.resume)
+        if point is None:
+            return None
+        directory = RunDirectory(run_path(config))
+        if self.is_leader and is_continued(config):
+            check_same_run(directory.config, config)
+        return find_continuation(comm, directory.checkpoints, point, self.remarks.append)
 
     def _evaluate_only(self, callbacks: Sequence[Callback]) -> RunResult:
         result = self.empty_result()
@@ -90,7 +147,7 @@ class Run:
     def empty_result(self) -> RunResult:
         """A result without figures."""
         spec = self.trainer.spec
-        return RunResult(spec.name, self.trainer.dataset.name, spec.num_parameters)
+        return RunResult(spec.name, self.trainer.dataset.name, spec.num_parameters, num_workers=self.trainer.comm.size)
 
     def evaluate(self, moment: str, announce: Announcer) -> dict[str, float]:
         """Evaluate on the test data and tell everybody."""
@@ -110,7 +167,11 @@ class Run:
             num_validation_samples=_size(trainer.dataset.validation),
             num_test_samples=_size(trainer.dataset.test),
             num_epochs=self.config.num_epochs,
-            global_batch_size=self.config.samples_per_step,
+            global_batch_size=trainer.global_batch_size,
+            num_workers=trainer.comm.size,
+            num_machines=len(trainer.comm.local_sizes),
+            communicator=trainer.comm.name,
+            num_shards=trainer.num_shards,
             kernels=trainer.replica.kernels.name,
             config=self.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
@@ -118,30 +179,56 @@ class Run:
 
 
 class _Execution:
-    """One pass through a run: its directory, its control and everybody who listens."""
+    """One pass through a run: its directory (the leader's), its control and everybody who listens."""
 
-    def __init__(self, run: Run, directory: RunDirectory, listeners: Sequence[Callback]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        directory: RunDirectory | None,
+        listeners: Sequence[Callback],
+        events_position: Callable[[], int] = int,
+    ) -> None:
         self.run_, self.directory, self.control = run, directory, Control()
+        path = Path() if directory is None else directory.checkpoints
+        run.trainer.keep_checkpoints(path, run.say, events_position)
         self.finished: TrainingFinished | None = None
-        self.save = SaveModel(run.trainer.save, directory.model, directory.best_model)
+        self.save = SaveModel(run.trainer.save, directory.model, directory.best_model) if directory else None
         self.announce = Announcer(listeners, self.control)
-        run.trainer.callbacks = (self._keep, self.save, *listeners)
+        run.trainer.callbacks = (self._keep, *([self.save] if self.save else []), *listeners)
 
     def run(self) -> RunResult:
         config, result = self.run_.config, self.run_.empty_result()
-        result.run_dir = str(self.directory.path)
-        self.announce(self.run_.started())
-        if config.evaluate:
+        result.run_dir = str(self.directory.path) if self.directory else None
+        self._begin()
+        if config.evaluate and self.run_.continuation is None:
             result.test_before = self.run_.evaluate("before", self.announce)
         history = self._train()
-        self._save_model(result)
         self._record(result, history)
-        self._write_history(history)
-        if self.control.interrupted:
-            raise self._interruption()
+        if self.directory is not None:
+            self._save_model(result, self.directory)
+            self._write_history(history)
+        self._conclude_timeline(result)
+        if history.interrupted:
+            raise self._interruption(history)
+        faults.reach("exit", self.run_.trainer.comm.rank, self.run_.trainer.progress.num_steps)
         if config.evaluate is not False and self.run_.trainer.dataset.test is not None:
             result.test = self.run_.evaluate("after", self.announce)
         return result
+
+    def _begin(self) -> None:
+        """Go on from the checkpoint, if there is one, and tell everybody what begins."""
+        continuation, trainer = self.run_.continuation, self.run_.trainer
+        if continuation is None:
+            self.announce(self.run_.started())
+            return
+        trainer.go_on(continuation, self.run_.say)
+        if self.directory is not None:
+            CheckpointStore(self.directory.checkpoints, say=self.run_.say).remove_after(continuation.step)
+        progress = trainer.progress
+        about = progress.num_epochs, progress.num_steps, self.run_.config.num_epochs, trainer.comm.size
+        self.announce(RunResumed(*about, self.run_.started().versions))
+        if progress.stopped is not None:
+            self.control.stop(progress.stopped)
 
     def _keep(self, event: Event) -> None:
         if isinstance(event, TrainingFinished):
@@ -151,17 +238,23 @@ class _Execution:
         progress = self.run_.trainer.progress
         try:
             with interruptible(self.control):
-                return self.run_.trainer.fit(control=self.control)
+                history = self.run_.trainer.fit(self._num_epochs_left(), control=self.control)
+                return History(progress.epochs, history.stopped, history.interrupted)
         except DivergedError as error:
             self.announce(TrainingStopped(progress.num_epochs + 1, progress.num_steps, str(error)))
-            kept = f"\n{self.directory.model} holds the model after epoch {progress.num_epochs}"
-            raise DivergedError(f"{error}{kept if self.save.saved else ''}") from None
+            if self.directory is None or self.save is None or not self.save.saved:
+                raise
+            kept = f"{self.directory.model} holds the model after epoch {progress.num_epochs}"
+            raise DivergedError(f"{error}\n{kept}") from None
 
-    def _save_model(self, result: RunResult) -> None:
+    def _num_epochs_left(self) -> int:
+        return max(self.run_.config.num_epochs - self.run_.trainer.progress.num_epochs, 0)
+
+    def _save_model(self, result: RunResult, directory: RunDirectory) -> None:
         """Save what was reached, unless the last epoch's file holds just that."""
-        progress, path = self.run_.trainer.progress, self.directory.model
+        progress, path = self.run_.trainer.progress, directory.model
         result.model_file = str(path)
-        if not self.save.saved or self.save.saved[-1].step != progress.num_steps:
+        if self.save is None or not self.save.saved or self.save.saved[-1].step != progress.num_steps:
             self.run_.trainer.save(path)
         self.announce(ModelSaved(str(path), progress.num_epochs, progress.num_steps))
 
@@ -179,11 +272,22 @@ class _Execution:
             draft.write_text(history.to_json(), encoding="utf-8")
             draft.replace(target)
 
-    def _interruption(self) -> InterruptedRunError:
-        progress = self.run_.trainer.progress
+    def _conclude_timeline(self, result: RunResult) -> None:
+        """Put the workers' timelines together; every worker must call."""
+        timeline, comm = self.run_.timeline, self.run_.trainer.comm
+        if timeline is None:
+            return
+        timelines = gather_timelines(timeline, comm)
+        result.profile = [phase_seconds(own) for own in timelines] if self.run_.config.profile else None
+        if self.run_.is_leader and self.run_.config.timeline is not None:
+            write_trace(Path(self.run_.config.timeline), timelines)
+
+    def _interruption(self, history: History) -> InterruptedRunError:
+        progress, directory = self.run_.trainer.progress, self.directory
+        saved = "" if directory is None else f": {directory.model}. To go on: ringlet resume {directory.path}"
         return InterruptedRunError(
-            f"{self.control.reason} in epoch {progress.num_epochs + 1} after {progress.num_steps} updates. "
-            f"The model is saved: {self.directory.model}"
+            f"{history.stopped} in epoch {progress.num_epochs + 1} after {progress.num_steps} updates. "
+            f"The model is saved{saved}"
         )
 
 
@@ -191,12 +295,13 @@ def _size(source: Source | None) -> int:
     return 0 if source is None else len(source)
 
 
-def _check_history_file(config: RunConfig) -> None:
-    if config.history_file is not None:
-        folder = Path(config.history_file).parent
+def check_output_file(name: str, path: str | None) -> None:
+    """Refuse a file that could not be written at the end of the run."""
+    if path is not None:
+        folder = Path(path).parent
         if not folder.is_dir():
-            raise UsageError(f"history_file '{config.history_file}': folder '{folder}' does not exist. Make it first")
-        if Path(config.history_file).is_dir():
-            raise UsageError(f"history_file '{config.history_file}' is a folder: give the name of a file")
+            raise UsageError(f"{name} '{path}': folder '{folder}' does not exist. Make it first")
+        if Path(path).is_dir():
+            raise UsageError(f"{name} '{path}' is a folder: give the name of a file")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise UsageError(f"history_file '{config.history_file}': folder '{folder}' is not writable. Choose another")
+            raise UsageError(f"{name} '{path}': folder '{folder}' is not writable. Choose another")

@@ -14,6 +14,7 @@ from ringlet.config import RunConfig
 from ringlet.errors import UsageError
 
 CONFIG, EVENTS, MODEL, BEST_MODEL = "config.toml", "events.ndjson", "model.safetensors", "best.safetensors"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,16 @@ class RunDirectory:
         return self.path / EVENTS
 
     @property
+    def config(self) -> Path:
+        """The options of the run."""
+        return self.path / CONFIG
+
+    @property
+    def checkpoints(self) -> Path:
+        """One directory per checkpoint; see :mod:`ringlet.checkpoint`."""
+        return self.path / CHECKPOINTS
+
+    @property
     def model(self) -> Path:
         """The model after the last finished epoch, or at the interruption."""
         return self.path / MODEL
@@ -39,8 +50,10 @@ class RunDirectory:
 
 
 def create_run_directory(config: RunConfig) -> RunDirectory:
-    """Make the directory in one rename: it is there completely or not at all."""
-    target = Path(config.run_dir) if config.run_dir else _default_path(config)
+    """Make the directory in one rename: it is there completely or not at all. A run that goes on keeps its own."""
+    target = run_path(config)
+    if is_continued(config):
+        return RunDirectory(target)
     _require_free(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +77,11 @@ def create_run_directory(config: RunConfig) -> RunDirectory:
 
 def check_run_directory(config: RunConfig) -> None:
     """Refuse an occupied or impossible run directory early, before time is spent on data."""
-    target = Path(config.run_dir) if config.run_dir else _default_path(config)
+    target = run_path(config)
+    if is_continued(config):
+        return
+    if config.resume not in (None, "auto"):
+        raise UsageError(f"run directory '{target}' holds no run to resume from: give that of an earlier run")
     _require_free(target)
     nearest = next((folder for folder in target.parents if folder.exists()), Path())
     if not nearest.is_dir():
@@ -75,6 +92,20 @@ def check_run_directory(config: RunConfig) -> None:
         raise UsageError(
             f"run directory '{target}' cannot be made: '{nearest}' is not writable. Choose another with --run-dir"
         )
+
+
+def run_path(config: RunConfig) -> Path:
+    """Where the run directory is, or is to be."""
+    if config.run_dir:
+        return Path(config.run_dir)
+    if config.resume is not None:
+        raise UsageError("resume needs the run directory: give --run-dir, or use `ringlet resume RUN`")
+    return _default_path(config)
+
+
+def is_continued(config: RunConfig) -> bool:
+    """Whether the run is to go on in the directory of an earlier one."""
+    return config.resume is not None and (run_path(config) / CONFIG).is_file()
 
 
 def _default_path(config: RunConfig) -> Path:

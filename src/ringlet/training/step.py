@@ -1,72 +1,86 @@
-"""One training step: batch -> loss and gradients -> clip -> update. The whole method is on this screen."""
+"""One training step: batch -> loss and gradients of every shard -> agree -> update. The whole method on one screen."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringlet.data import Batch
-from ringlet.engines.contract import Replica, StepOutput
+from ringlet.engines.contract import Replica
 from ringlet.errors import DivergedError
-from ringlet.kernels.contract import Kernels
-from ringlet.optim import Optimizer, Segment, clip_by_global_norm, clip_by_value
+from ringlet.guards import faults
+from ringlet.strategies.contract import Strategy
+from ringlet.timeline import NO_TIMELINE, Timeline
+from ringlet.training.figures import ShardFigures, find_problem
+from ringlet.training.meter import Meter
 
 
 @dataclass(frozen=True)
-class Updater:
-    """What turns gradients into an update: the optimizer, its state, its limits and its arithmetic."""
+class StepResult:
+    """What one step gave, over all ranks."""
 
-    optimizer: Optimizer
-    state: Mapping[str, NDArray[Any]]
-    segments: Sequence[Segment]
-    kernels: Kernels
-    clip_value: float | None = None
-    clip_norm: float | None = None
+    figures: Meter
+    interrupted: bool
+    """Whether any rank was asked to stop."""
+    problem: str | None
+    """What was not finite, if the update was skipped for it."""
 
 
 def training_step(
-    replica: Replica, updater: Updater, batch: Batch, *, step: int, learning_rate: float, seed: int
-) -> StepOutput:
-    """Train on one batch; ``step`` counts updates from 1 over the whole run.
+    replica: Replica,
+    strategy: Strategy,
+    batch: Batch,
+    *,
+    step: int,
+    learning_rate: float,
+    seed: int,
+    metrics: Sequence[str] = (),
+    is_interrupted: Callable[[], bool] = bool,
+    skip_bad: bool = False,
+    timeline: Timeline = NO_TIMELINE,
+) -> StepResult:
+    """Train on one global batch, of which this rank has its shards; ``step`` counts updates from 1 over the whole run.
 
-    A loss or gradient that is not finite raises :class:`DivergedError` before any parameter changes.
+    Every rank must call. A loss or gradient that is not finite on any rank raises :class:`DivergedError` on all of
+    them, before any parameter changes; with ``skip_bad`` the step changes nothing instead. ``is_interrupted`` says
+    whether this rank was asked to stop.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below, with its place
-        output = replica.loss_and_gradients(batch.inputs, batch.targets, seed=seed, step=step)
-    gradients = replica.gradients.flat
-    _require_finite(output.loss_sum / output.count, gradients, batch, step)
+    strategy.begin()
+    figures = ShardFigures(strategy.num_shards, metrics)
+    rank = strategy.comm.rank
+    for shard, start, stop in batch.pieces:
+        faults.reach("forward", rank, step)
+        targets = batch.targets[start:stop]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below, with its place
+            output = replica.loss_and_gradients(
+                batch.inputs[start:stop],
+                targets,
+                scale=1.0 / batch.num_global,
+                seed=seed,
+                step=step,
+                shard=shard,
+                timeline=timeline,
+                on_ready=strategy.on_ready,
+            )
+            timeline.mark("metrics")
+            faults.reach("backward", rank, step, replica.gradients.flat)
+            figures.put(shard, output, targets)
+            figures.flag(shard, interrupted=is_interrupted(), gradients=replica.gradients.flat)
+        strategy.add(shard, output.count)
 
-    if updater.clip_value is not None:
-        clip_by_value(gradients, updater.clip_value)
-    if updater.clip_norm is not None:
-        clip_by_global_norm(gradients, updater.clip_norm, kernels=updater.kernels)
-
-    updater.optimizer.update(
-        replica.parameters.flat,
-        gradients,
-        updater.state,
-        step=step,
-        learning_rate=learning_rate,
-        segments=updater.segments,
-        kernels=updater.kernels,
-    )
-    return output
-
-
-def _require_finite(loss: float, gradients: NDArray[Any], batch: Batch, step: int) -> None:
-    """The squared norm is one cheap pass; only if that overflows are the gradients looked at one by one."""
-    if not math.isfinite(loss):
-        what = f"the loss is {loss}"
-    elif not math.isfinite(float(np.dot(gradients, gradients))) and not np.isfinite(gradients).all():
-        what = f"the loss is {loss:.6g}, but its gradients are not finite"
+    faults.reach("reduce", rank, step)
+    strategy.agree(figures.rows)
+    problem = find_problem(figures, replica, strategy)
+    if problem is None:
+        faults.reach("update", rank, step, strategy.parameters)
+        strategy.update(step=step, learning_rate=learning_rate, num_samples=batch.num_global)
+    elif skip_bad:
+        strategy.skip()
     else:
-        return
-    raise DivergedError(
-        f"training diverged in epoch {batch.epoch + 1}, step {batch.step_in_epoch + 1} (update {step}): {what}. "
-        "The update was not applied. Lower the learning rate, clip gradients (--clip-norm 1) or check the data"
-    )
+        raise DivergedError(
+            f"training diverged in epoch {batch.epoch + 1}, step {batch.step_in_epoch + 1} (update {step}): {problem}. "
+            "The update was not applied. Lower the learning rate, clip gradients (--clip-norm 1) or check the data"
+        )
+    return StepResult(figures.meter(), figures.interrupted, problem)

@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -17,22 +19,33 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringlet import __version__
-from ringlet.config import RunConfig
+from ringlet.comm import world
+from ringlet.comm.compression import parse_compression
+from ringlet.comm.contract import Communicator
+from ringlet.config import ResumePoint, RunConfig
 from ringlet.data import BatchLoader, Dataset, Source
 from ringlet.engines.native import NativeReplica
-from ringlet.errors import ConfigError, DataError, ModelFileError
+from ringlet.errors import CheckpointError, ConfigError, DataError, ModelFileError
+from ringlet.guards import faults
+from ringlet.guards.digest import ReplicaGuard
+from ringlet.guards.stall import StallDetector
 from ringlet.kernels import load as load_kernels
 from ringlet.models.files import load_model_file, save_model
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule, segments_of
+from ringlet.strategies.synchronous import Layout, Options, Synchronous
+from ringlet.timeline import NO_TIMELINE, Timeline
 from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
+from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
 from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
-from ringlet.training.loop import Loop, Progress, evaluate
-from ringlet.training.step import Updater
-from ringlet.training.threads import blas_threads
+from ringlet.training.loop import Loop, evaluate
+from ringlet.training.progress import Progress
+from ringlet.training.resuming import Continuation, find_continuation
+from ringlet.training.run_directory import CHECKPOINTS
+from ringlet.training.threads import blas_threads, chosen_threads
 
 
 @final
@@ -42,6 +55,11 @@ class Trainer:
     ``model`` and ``dataset`` are names or objects; ``optimizer`` is a name or an :class:`~ringlet.optim.Optimizer`. All
     other options are those of :class:`~ringlet.config.RunConfig` (``ringlet train --help`` lists them). Nothing is
     printed and no file is written but by :meth:`save`.
+
+    In a program that was started on several workers (``ringlet run -n 4 program.py``, mpiexec, srun) they train
+    together: every worker must make the same trainer and call the same methods, except :meth:`save` and
+    :meth:`predict`.
+    ``communicator`` names other workers than all of them.
     """
 
     def __init__(
@@ -52,6 +70,8 @@ class Trainer:
         optimizer: str | Optimizer | None = None,
         config: RunConfig | None = None,
         callbacks: Sequence[Callback] = (),
+        communicator: Communicator | None = None,
+        timeline: Timeline = NO_TIMELINE,
         **options: Any,
     ) -> None:
         given = {"model": model, "dataset": dataset, "optimizer": optimizer}
@@ -59,38 +79,108 @@ class Trainer:
         options |= {key: value for key, value in names.items() if value is not None}
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
         self.callbacks = tuple(callbacks)
-        self.remarks: list[str] = []
+        self.comm = world.communicator() if communicator is None else communicator
+        self.timeline = timeline
+        self.num_shards = self.config.num_shards(self.comm.size)
+        self.global_batch_size = self.config.samples_per_step(self.comm.size)
+        self.remarks = assemble.check_workers(self.config, self.comm)
         self.dataset = dataset if isinstance(dataset, Dataset) else assemble.make_dataset(self.config)
         self.spec = model if isinstance(model, ModelSpec) else assemble.make_spec(self.config, self.dataset)
         assemble.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = assemble.make_figures(self.config, self.dataset, self.spec)
-        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else self._make_optimizer()
+        self.optimizer = self._scaled(optimizer if isinstance(optimizer, Optimizer) else self._make_optimizer())
         self.progress = Progress()
         schedule = self._make_schedule(self.config.num_epochs)
+        self._threads = chosen_threads(self.config, self.comm.local_size)
+        self._kernels = load_kernels(self.config.kernels)
+        self.strategy = self._make_strategy()
         self.replica = self._make_replica()
-        self._updater = self._make_updater()
+        self.strategy.attach(self.replica)
+        assemble.check_same_run(self.config, self.comm, self.dataset, self._kernels)
+        faults.reach("start", self.comm.rank, 0)
+        self._place: tuple[Path, Callable[[str], None], Callable[[], int]] | None = None
+        self._best_step: int | None = None
         self._loop = self._make_loop(schedule)
 
-    def fit(self, epochs: int | None = None, *, control: Control | None = None) -> History:
-        """Train ``epochs`` (default: the configuration's) more epochs; a second call goes on where the first ended."""
+    def fit(
+        self, epochs: int | None = None, *, control: Control | None = None, resume: str | int | None = None
+    ) -> History:
+        """Train ``epochs`` (default: the configuration's) more epochs; a second call goes on where the first ended.
+
+        ``resume`` goes on from a checkpoint in the configuration's ``run_dir``, if there is one, and keeps writing
+        checkpoints there: ``"auto"`` takes the newest good one, a number that of this step, ``"epoch:3"`` that of the
+        end of this epoch. ``epochs`` then counts from the start of the run. Every worker must call.
+        """
         num_epochs = self.config.num_epochs if epochs is None else epochs
         if num_epochs < 0:
             raise ConfigError(f"epochs = {num_epochs}: expected 0 or more")
         if self.progress.num_steps == 0 and num_epochs != self.config.num_epochs:
             self._loop = self._make_loop(self._make_schedule(num_epochs))
+        first = len(self.progress.epochs)
+        if resume is not None:
+            self._resume(str(resume))
+            first, num_epochs = 0, max(num_epochs - self.progress.num_epochs, 0)
         control = control or Control()
-        with blas_threads(self.config.threads):
-            return self._loop.run(num_epochs, Announcer(self.callbacks, control), control)
+        return self._fit(first, self.progress.num_epochs + num_epochs, control)
+
+    def _fit(self, first: int, last_epoch: int, control: Control) -> History:
+        keeper: Keeper = NoKeeper() if self._place is None else CheckpointKeeper(self._parts(), *self._place)
+        if isinstance(keeper, CheckpointKeeper):
+            keeper.best_step = self._best_step
+        self.replica.prepare()  # it may measure for a while, which is no stall
+        with blas_threads(self._threads), StallDetector(self.comm, self.config.stall_seconds) as stall:
+            loop = replace(self._loop, keeper=keeper, report=stall.progress)
+            stop = loop.run(last_epoch, Announcer(self.callbacks, control), control)
+        interrupted = stop is not None and stop.interrupted
+        return History(self.progress.epochs[first:], None if stop is None else stop.reason, interrupted)
+
+    def keep_checkpoints(
+        self, directory: Path, say: Callable[[str], None] = warnings.warn, events_position: Callable[[], int] = int
+    ) -> None:
+        """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says."""
+        self._place = None if self.config.checkpoint_every == "never" else (directory, say, events_position)
+
+    def go_on(self, continuation: Continuation, say: Callable[[str], None] = warnings.warn) -> None:
+        """Take over the state of a checkpoint. Every worker must call."""
+        if continuation.global_batch_size != self.global_batch_size:
+            raise CheckpointError(
+                f"the checkpoint was written with a global batch of {continuation.global_batch_size} samples, this run "
+                f"has {self.global_batch_size}: give global_batch_size={continuation.global_batch_size}"
+            )
+        self._best_step = restore(self._parts(), continuation.checkpoint, say)
+
+    def _resume(self, text: str) -> None:
+        point = ResumePoint.parse(text)
+        if self.config.run_dir is None or point is None:
+            raise ConfigError("resume needs run_dir, the folder with the checkpoints: give it to the Trainer")
+        directory = Path(self.config.run_dir) / CHECKPOINTS
+        continuation = find_continuation(self.comm, directory, point, warnings.warn)
+        if continuation is not None:
+            self.go_on(continuation)
+        self.keep_checkpoints(directory)
+
+    def _parts(self) -> Parts:
+        return Parts(
+            self.spec,
+            self.strategy,
+            self._loop.schedule,
+            self.progress,
+            self.config,
+            self._metadata(),
+            self.global_batch_size,
+        )
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Loss and metrics over the ``test``, ``validation`` or ``train`` data."""
+        """Loss and metrics over the ``test``, ``validation`` or ``train`` data, each worker computing its share."""
         loader = self._plain_loader(self._source(split))
-        with blas_threads(self.config.threads):
-            return evaluate(self.replica, loader, self.metrics).means()
+        with blas_threads(self._threads):
+            meter = evaluate(self.replica, loader, self.metrics, self.comm, self.num_shards)
+        assert meter is not None, "nobody can interrupt it"
+        return meter.means()
 
     def predict(self, images: ArrayLike) -> NDArray[Any]:
         """Outputs for raw images ``(n, C, H, W)``: they are normalised as the training data were."""
-        with blas_threads(self.config.threads):
+        with blas_threads(self._threads):
             return predict_images(self.replica, self.dataset.normalization, images)
 
     def save(self, path: Path | str) -> None:
@@ -113,59 +203,115 @@ class Trainer:
         self.remarks += remarks
         return optimizer
 
+    def _scaled(self, optimizer: Optimizer) -> Optimizer:
+        if not self.config.learning_rate_scaling or self.num_shards == 1:
+            return optimizer
+        rate = optimizer.learning_rate * self.num_shards
+        self.remarks.append(
+            f"learning_rate: {rate:g}, that of one worker ({optimizer.learning_rate:g}) times {self.num_shards}"
+        )
+        return replace(optimizer, learning_rate=rate)  # type: ignore[type-var]
+
     def _make_schedule(self, num_epochs: int) -> Schedule:
-        schedule = assemble.make_schedule(self.config, self.optimizer, num_epochs)
+        size = self.num_shards if self.config.learning_rate_scaling else 1
+        schedule = assemble.make_schedule(self.config, self.optimizer, num_epochs, size)
         assemble.check_schedule(schedule, self.metrics, self.dataset)
         return schedule
 
     def _make_loop(self, schedule: Schedule) -> Loop:
         config, dataset = self.config, self.dataset
-        train = BatchLoader(
+        train = self._loader(
             dataset.train,
-            global_batch_size=config.samples_per_step,
             seed=config.seed,
-            normalization=dataset.normalization,
             augmentation=assemble.make_augmentation(config, dataset),
-            dtype=config.dtype,
+            partition=config.partition,
             max_steps=config.steps_per_epoch,
         )
         validation = self._plain_loader(dataset.validation) if dataset.validation is not None else None
-        return Loop(self.replica, self._updater, schedule, train, validation, self.metrics, config.seed, self.progress)
+        return Loop(
+            self.replica,
+            self.strategy,
+            schedule,
+            train,
+            validation,
+            self.metrics,
+            config.seed,
+            self.progress,
+            self.timeline,
+            skip_bad=config.on_nan == "skip",
+            check=self._make_check(),
+        )
+
+    def _make_check(self) -> Callable[[int], None]:
+        sizes = {info.name: info.size for info in self.spec.parameters}
+        guard = ReplicaGuard(self.comm, self.config.digest_every, sizes=sizes)
+        strategy, replica = self.strategy, self.replica
+        return lambda step: guard.after_update(step, strategy.parameters, replica.state.flat)
+
+    def _make_strategy(self) -> Synchronous:
+        config, spec = self.config, self.spec
+        num_state = sum(info.size for info in spec.state)
+        layout = Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.dtype)
+        options = Options(
+            clip_value=config.clip_value,
+            clip_norm=config.clip_norm,
+            compression=parse_compression(config.compression),
+            overlap=config.overlap,
+            same_bits=config.shards is not None,
+        )
+        return Synchronous(
+            self.comm,
+            layout,
+            self.optimizer,
+            self._kernels,
+            num_shards=self.num_shards,
+            options=options,
+            timeline=self.timeline,
+        )
 
     def _make_replica(self) -> NativeReplica:
+        """Rank 0 draws or loads the weights; the strategy gives them to all."""
         config = self.config
         replica = NativeReplica(
             self.spec,
             loss=self.loss,
-            local_batch_size=config.samples_per_step,
+            local_batch_size=-(-self.global_batch_size // self.num_shards),
             dtype=config.dtype,
             seed=config.seed,
-            kernels=load_kernels(config.kernels),
-            threads=config.threads,
+            kernels=self._kernels,
+            parameters=self.strategy.parameters,
+            gradients=self.strategy.gradients,
+            threads=self._threads,
             exact=config.exact,
+            tuning="measured" if config.shards is None else "rule",
         )
-        if config.weights_and_bias_filename is not None:
-            load_weights(replica, Path(config.weights_and_bias_filename))
+        if self.comm.rank == 0:
+            replica.initialize(config.seed)
+            if config.weights_and_bias_filename is not None:
+                load_weights(replica, Path(config.weights_and_bias_filename))
+        if self.comm.size > 1:
+            self._tune_in_turn(replica)
         return replica
 
-    def _make_updater(self) -> Updater:
-        parameters = self.replica.parameters.flat
-        return Updater(
-            self.optimizer,
-            self.optimizer.init_state(parameters.size, parameters.dtype),
-            segments_of(self.spec.parameters),
-            self.replica.kernels,
-            self.config.clip_value,
-            self.config.clip_norm,
-        )
+    def _tune_in_turn(self, replica: NativeReplica) -> None:
+        """One rank of each machine measures convolution algorithms in peace; the others take what it has found."""
+        if self.comm.local_rank == 0:
+            replica.prepare()
+        self.comm.local.barrier()
+        replica.prepare()
 
     def _plain_loader(self, source: Source) -> BatchLoader:
+        return self._loader(source, shuffle=False)
+
+    def _loader(self, source: Source, **options: Any) -> BatchLoader:
         return BatchLoader(
             source,
-            global_batch_size=self.config.samples_per_step,
+            global_batch_size=self.global_batch_size,
             normalization=self.dataset.normalization,
             dtype=self.config.dtype,
-            shuffle=False,
+            num_shards=self.num_shards,
+            shards=self.strategy.shards,
+            **options,
         )
 
     def _source(self, split: str) -> Source:

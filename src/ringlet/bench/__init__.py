@@ -1,0 +1,1 @@
+"""How fast ranks exchange: the collectives of Ringlet beside those of plain MPI and Gloo, on the same ranks."""

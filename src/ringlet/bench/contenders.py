@@ -1,0 +1,175 @@
+"""Who takes part in the comparison. Each prepares a collective on an array of a given size, ready to be called."""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.comm.contract import Communicator
+from ringlet.data.partition import bounds
+from ringlet.kernels import load
+from ringlet.strategies.shard_tree import ShardTree
+
+Call = Callable[[], object]
+COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall", "barrier")
+
+
+class Contender(ABC):
+    """One implementation of collectives over all ranks."""
+
+    name: str
+
+    @abstractmethod
+    def prepare(self, collective: str, num_bytes: int) -> Call | None:
+        """A function that does ``collective`` on float32 numbers of ``num_bytes``; None if there is no such thing.
+
+        ``num_bytes`` is what one rank has of the larger side: of the input, or of the result of an allgather.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of connections."""
+
+
+@final
+class Ringlet(Contender):
+    """The communicator's own collectives on any array."""
+
+    name = "ringlet"
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+
+    def prepare(self, collective: str, num_bytes: int) -> Call | None:
+        """As a program would call it, results into given arrays where that is possible."""
+        comm, values = self._comm, _values(num_bytes, self._comm.size)
+        return {
+            "allreduce": lambda: comm.allreduce(values, out=values),
+            "broadcast": lambda: comm.broadcast(values, out=values),
+            "allgather": lambda: comm.allgather(values[: values.size // comm.size]),
+            "reduce_scatter": lambda: comm.reduce_scatter(values),
+            "alltoall": lambda: comm.alltoall(values),
+            "barrier": comm.barrier,
+        }[collective]
+
+
+@final
+class SharedArrays(Contender):
+    """What synchronous training does: gradients already lie in shared memory, each rank adds up its part of them."""
+
+    name = "ringlet, shared arrays"
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm, self._kernels = comm, load()
+
+    def prepare(self, collective: str, num_bytes: int) -> Call | None:
+        """Only an allreduce, only on one machine."""
+        comm = self._comm
+        if collective != "allreduce" or comm.local_size != comm.size:
+            return None
+        num_values = max(num_bytes // 4, 1)
+        rows = comm.shared_array((comm.size, num_values), np.float32)
+        result = comm.shared_array(num_values, np.float32)
+        part = slice(*bounds(num_values, comm.rank, comm.size))
+        tree = ShardTree(comm.size)
+        order = tree.sum_of([tree.leaf(rank) for rank in range(comm.size)])
+        inputs, out = [row[part] for row in rows], result[part]
+
+        def exchange() -> None:
+            comm.barrier()
+            self._kernels.add_tree(inputs, order, out)
+            comm.barrier()
+
+        return exchange
+
+
+@final
+class PlainMpi(Contender):
+    """The MPI library's collectives through mpi4py."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._world = MPI, MPI.COMM_WORLD
+        self.name = MPI.Get_library_version().split()[0].rstrip(":,") or "MPI"
+
+    def prepare(self, collective: str, num_bytes: int) -> Call | None:
+        """In place where MPI allows it."""
+        world, in_place = self._world, self._mpi.IN_PLACE
+        values = _values(num_bytes, world.size)
+        parts = np.empty_like(values)
+        ends = [bounds(values.size, rank, world.size) for rank in range(world.size)]
+        counts = [stop - start for start, stop in ends]
+        own = values[: values.size // world.size]
+        return {
+            "allreduce": lambda: world.Allreduce(in_place, values),
+            "broadcast": lambda: world.Bcast(values),
+            "allgather": lambda: world.Allgather(own, parts[: own.size * world.size]),
+            "reduce_scatter": lambda: world.Reduce_scatter(values, parts[: counts[world.rank]], counts),
+            "alltoall": lambda: world.Alltoall(values, parts),
+            "barrier": world.Barrier,
+        }[collective]
+
+
+@final
+class Gloo(Contender):
+    """PyTorch's collectives for processors."""
+
+    name = "gloo"
+
+    def __init__(self, comm: Communicator) -> None:
+        import torch
+
+        distributed: Any = torch.distributed
+        self._torch, self._distributed, self._size = torch, distributed, comm.size
+        host = "127.0.0.1" if comm.local_size == comm.size else socket.gethostname()
+        place = f"{host}:0"
+        if comm.rank == 0:
+            store = distributed.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)
+            place = f"{host}:{store.port}"
+        host, _, port = comm.broadcast_bytes(place.encode()).decode().rpartition(":")
+        if comm.rank != 0:
+            store = distributed.TCPStore(host, int(port), comm.size, is_master=False)
+        distributed.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+
+    def prepare(self, collective: str, num_bytes: int) -> Call | None:
+        """As PyTorch programs call it."""
+        torch, distributed, size = self._torch, self._distributed, self._size
+        values = torch.from_numpy(_values(num_bytes, size))
+        parts = list(torch.empty_like(values).chunk(size))
+        whole = torch.empty_like(values)
+        own = values[: values.numel() // size].clone()
+        calls: dict[str, Call | None] = {
+            "allreduce": lambda: distributed.all_reduce(values),
+            "broadcast": lambda: distributed.broadcast(values, 0),
+            "allgather": lambda: distributed.all_gather(parts, own),
+            "reduce_scatter": None,
+            "alltoall": lambda: distributed.all_to_all_single(whole, values),
+            "barrier": distributed.barrier,
+        }
+        return calls[collective]
+
+    def close(self) -> None:
+        """End the process group."""
+        self._distributed.destroy_process_group()
+
+
+def contenders(comm: Communicator) -> list[Contender]:
+    """All that are present here; every rank must call."""
+    found: list[Contender] = [Ringlet(comm), SharedArrays(comm)]
+    if comm.name == "mpi":
+        found.append(PlainMpi())
+    if find_spec("torch") is not None and comm.name != "torch":
+        found.append(Gloo(comm))
+    return found
+
+
+def _values(num_bytes: int, num_ranks: int) -> NDArray[Any]:
+    """Zeros: they stay what they are however often they are added up. Their number is a multiple of the ranks."""
+    num_values = max(num_bytes // 4, num_ranks)
+    return np.zeros(num_values - num_values % num_ranks, np.float32)

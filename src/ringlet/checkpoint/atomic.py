@@ -1,0 +1,252 @@
+"""Directories that are there completely or not at all, with a manifest that holds the hash of every file.
+
+Written beside their final name as ``.<name>.partial-<random>``: every file written and synchronised, the manifest last,
+the directory synchronised, renamed, its parent synchronised. A crash at any moment leaves the old state or the new one,
+and perhaps a partial directory, which :func:`remove_partials` recognises and removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
+from ringlet.errors import CheckpointError, RingletError
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SPARE_BYTES = 1 << 16
+"""What headers, the manifest and the directory itself may need besides the tensors."""
+MAX_WRITE = 4 << 20
+_PARTIAL = re.compile(r"\.(?P<name>.+)\.partial-[0-9a-f]{12}")
+_UNKNOWN_OWNER_SECONDS = 3600.0
+"""Where the file system has no locks, partial directories are left alone for this long."""
+
+
+@dataclass(frozen=True)
+class PathWriter:
+    """Content that is written by its own means: ``write(path)`` makes the file and synchronises it."""
+
+    write: Callable[[Path], object]
+
+
+Content = bytes | Callable[[BinaryIO], object] | PathWriter
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+def write_directory(
+    target: Path, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0
+) -> dict[str, FileFacts]:
+    """Make ``target`` with ``files`` and a manifest of ``facts`` (JSON), durably; returns size and hash of each file.
+
+    ``target`` must not exist, its parent must. A callable content gets a stream to write to and may write from
+    memoryviews without a copy. ``num_bytes`` is about what the files need: it is compared with the free space first.
+    Whatever goes wrong is a :class:`CheckpointError`, and nothing new is left behind.
+    """
+    with _explained(target, num_bytes + SPARE_BYTES):
+        _require_space(target.parent, num_bytes)
+        partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(6)}")
+        partial.mkdir()
+        try:
+            with _locked(partial):
+                written = {name: _write_file(partial / name, content) for name, content in files.items()}
+                _write_file(partial / MANIFEST, serialise(facts, written))
+                synchronise(partial)
+                if target.is_symlink() or target.exists():
+                    raise FileExistsError(errno.EEXIST, "exists already", str(target))
+                partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        synchronise(target.parent)
+    return written
+
+
+def make_directory(path: Path) -> None:
+    """Make ``path`` and its missing parents, durably."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with _explained(path, SPARE_BYTES):
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            synchronise(folder.parent)
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path))
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file, or the list of names in a directory, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _HashingStream:
+    """Writes everything it is given to a file, all of it, and hashes it on the way."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._hash, self._size = descriptor, hashlib.sha256(), 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Write from the buffer itself, in parts; hashing and writing release the interpreter's lock."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), MAX_WRITE):
+            part = view[start : start + MAX_WRITE]
+            self._hash.update(part)
+            while part:
+                part = part[os.write(self._descriptor, part) :]
+        self._size += len(view)
+        return len(view)
+
+    def facts(self) -> FileFacts:
+        """What was written."""
+        return FileFacts(self._size, self._hash.hexdigest())
+
+
+def _write_file(path: Path, content: Content) -> FileFacts:
+    if isinstance(content, PathWriter):
+        content.write(path)
+        with path.open("rb") as file:
+            return FileFacts(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        stream = _HashingStream(descriptor)
+        if isinstance(content, bytes):
+            stream.write(content)
+        else:
+            content(cast(BinaryIO, stream))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return stream.facts()
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+def _require_space(parent: Path, num_bytes: int) -> None:
+    if num_bytes > shutil.disk_usage(parent).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(parent))
+
+
+@contextmanager
+def _explained(target: Path, num_bytes: int) -> Iterator[None]:
+    """Turn errors into CheckpointErrors; a full disk is told with needed and free bytes."""
+    try:
+        yield
+    except (OSError, RingletError) as error:
+        if _is_disk_full(error):
+            free = f"{shutil.disk_usage(_existing(target)).free:,}"
+            raise CheckpointError(
+                f"cannot write {target}: the disk or quota is full ({_reason(error)}): about {num_bytes:,} bytes are "
+                f"needed, {free} are free. Older ones are intact. Make room, or keep fewer"
+            ) from error
+        raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    """Also when another library tells it in its own words: ``(os error 28)``."""
+    if error is None:
+        return False
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in DISK_FULL
+    told = re.search(r"\bcode: (\d+)|os error (\d+)", str(error))
+    return (told is not None and int(told[1] or told[2]) in DISK_FULL) or _is_disk_full(error.__cause__)
+
+
+def _existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+
+
+def _reason(error: BaseException) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+# -- leftovers --------------------------------------------------------------------------------------------------------
+def remove_directory(path: Path, known: Callable[[str], bool]) -> str | None:
+    """Remove a directory of regular files whose names are all ``known``; otherwise leave it and say why not.
+
+    It gets a partial's name first, so a crash midway leaves nothing that looks whole.
+    """
+    problem = foreign_content(path, known)
+    if problem is not None:
+        return problem
+    doomed = path
+    if _PARTIAL.fullmatch(path.name) is None:
+        doomed = path.with_name(f".{path.name}.partial-{secrets.token_hex(6)}")
+        path.rename(doomed)
+    for file in doomed.iterdir():
+        file.unlink()
+    doomed.rmdir()
+    return None
+
+
+def foreign_content(path: Path, known: Callable[[str], bool]) -> str | None:
+    """What in ``path`` is not a regular file with a ``known`` name."""
+    if path.is_symlink() or not path.is_dir():
+        return "it is not a directory of its own"
+    with os.scandir(path) as entries:
+        foreign = sorted(
+            entry.name for entry in entries if not (entry.is_file(follow_symlinks=False) and known(entry.name))
+        )
+    return f"it holds {foreign[0]!a}, which does not belong there" if foreign else None
+
+
+def remove_partials(parent: Path, is_target: Callable[[str], bool], known: Callable[[str], bool]) -> list[str]:
+    """Remove what dead writers left of targets in ``parent``; returns what had to be left alone, and why."""
+    remarks = []
+    for path in sorted(parent.iterdir()):
+        match = _PARTIAL.fullmatch(path.name)
+        if match is None or not is_target(match["name"]) or path.is_symlink() or _in_use(path):
+            continue
+        try:
+            problem = remove_directory(path, known)
+        except OSError as error:
+            problem = _reason(error)
+        if problem is not None:
+            remarks.append(f"{path} was left alone: {problem}")
+    return remarks
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold a lock that ends with this process, where the file system has such locks."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        _try_lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool | None:
+    """Whether the lock was free; None where there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _in_use(partial: Path) -> bool:
+    """Whether a writer still works on it."""
+    try:
+        descriptor = os.open(partial, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        free = _try_lock(descriptor)
+        return time.time() - partial.stat().st_mtime < _UNKNOWN_OWNER_SECONDS if free is None else not free
+    finally:
+        os.close(descriptor)

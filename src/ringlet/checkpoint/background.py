@@ -1,0 +1,74 @@
+"""Writing while training goes on: one thread per write, one write at a time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self, final
+
+from ringlet.checkpoint.contents import Checkpoint
+from ringlet.checkpoint.store import CheckpointStore
+
+
+@final
+class BackgroundWriter:
+    """Hands checkpoints to a thread. Hashing and writing release the interpreter's lock.
+
+    A process that ends while a write is going on finishes it first, unless it is killed.
+    """
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self.store = store
+        self._thread: threading.Thread | None = None
+        self._outcome: Path | BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is going on."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def submit(self, checkpoint: Checkpoint) -> None:
+        """Begin to write and return at once; its arrays must stay as they are until :meth:`wait` returns.
+
+        The outcome of the write before must have been asked for: otherwise this is :meth:`wait` first.
+        """
+        self.wait()
+        self._thread = threading.Thread(target=self._write, args=(checkpoint,), name="checkpoint writer")
+        self._thread.start()
+
+    def wait(self) -> Path | None:
+        """The directory of the last write, when it is on disk; None if there was none. Raises what went wrong with it.
+
+        An outcome is given once.
+        """
+        if self._thread is None:
+            return None
+        self._thread.join()
+        outcome, self._outcome, self._thread = self._outcome, None, None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def close(self) -> Path | None:
+        """Wait for the last write; the writer may be used again."""
+        return self.wait()
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        try:
+            self._outcome = self.store.write(checkpoint)
+        except BaseException as error:
+            self._outcome = error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait; an error of the write does not hide one of the block."""
+        if error is None:
+            self.close()
+        elif self._thread is not None:
+            self._thread.join()
+            self._thread = None

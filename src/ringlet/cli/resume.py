@@ -1,0 +1,55 @@
+"""``ringlet resume``: go on with a run from its newest good checkpoint, with the same or another number of workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, Output, launch_plan, start_workers
+from ringlet.cli.options import RunCommand, with_run_options
+from ringlet.errors import UsageError
+
+
+def resume(
+    ctx: typer.Context,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
+    *,
+    num_workers: NumWorkers = None,
+    hosts: Hosts = None,
+    hostfile: HostFile = None,
+    launcher: Launcher = "auto",
+    output: Output = "plain",
+    at: Annotated[
+        str, typer.Option("--at", metavar="STEP|epoch:N", help="this checkpoint (default: the newest good one)")
+    ] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
+    **values: Any,
+) -> int:
+    """Go on with a run from its newest good checkpoint.
+
+    Its options are those of its config.toml. Those that do not change what is learned may be given anew: --num-epochs
+    for more epochs, -n for another number of workers, --checkpoint-every, --keep, --threads and the like.
+    """
+    from ringlet.cli.train import execute
+    from ringlet.config import gather
+    from ringlet.training.run_directory import CONFIG
+
+    stored = run / CONFIG
+    if not stored.is_file():
+        raise UsageError(f"'{run}' is no run directory: it has no {CONFIG}. Expected the folder that a run has written")
+    given = {name: value for name, value in values.items() if value is not None}
+    settings = gather(stored, os.environ, given | {"run_dir": str(run), "resume": at})
+    config = settings.build()
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads)
+    exit_code = start_workers(ctx.obj, plan)
+    return execute(config, settings.remarks, json=json) if exit_code is None else exit_code
+
+
+def command() -> Any:
+    """The command for the root group."""
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app.command("resume", cls=RunCommand)(with_run_options(resume))
+    return typer.main.get_command(app)

@@ -1,0 +1,123 @@
+"""Commits on disk: directories ``commit-00000007`` that are there completely or not at all, with a hash of every file.
+
+``arrays.safetensors`` has the arrays, ``manifest.json`` the other values.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from ringlet.checkpoint.atomic import make_directory, remove_directory, remove_partials, write_directory
+from ringlet.checkpoint.manifest import MANIFEST, read_verified
+from ringlet.checkpoint.tensors import read_tensors, write_tensors
+from ringlet.elastic import values as stored
+from ringlet.errors import CheckpointError
+
+KEPT = 2
+ARRAYS = "arrays.safetensors"
+_COMMIT = re.compile(r"commit-([0-9]{8,15})")
+_SAY = logging.getLogger("ringlet").warning
+
+
+@final
+class Commits:
+    """The commits in a directory; one process writes. The newest two good ones are kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._damaged: set[int] = set()
+        self._prepared = False
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Add a commit, durably; whatever goes wrong is a CheckpointError and leaves the older ones intact."""
+        self._prepare()
+        facts, arrays = stored.split(values)
+        numbers = self.numbers()
+        target = self.directory(max(numbers, default=0) + 1)
+        write_directory(
+            target,
+            {ARRAYS: partial(write_tensors, arrays=arrays)},
+            {"values": facts},
+            num_bytes=sum(array.nbytes for array in arrays.values()),
+        )
+        self._prune()
+
+    def newest(self) -> dict[str, Any] | None:
+        """The values of the newest good commit, None if there is no commit; damaged ones are told.
+
+        If all are damaged, that is an error: whoever wants to begin anew has to say so.
+        """
+        remarks: list[str] = []
+        for number in reversed(self.numbers()):
+            try:
+                values = self._load(number)
+            except CheckpointError as error:
+                self._damaged.add(number)
+                remarks.append(f"commit {self.directory(number)} is damaged: {error}")
+                continue
+            for remark in remarks:
+                _SAY("%s. Commit %d is used instead", remark, number)
+            return values
+        if remarks:
+            raise CheckpointError("\n".join([*remarks, "no other commit is left: delete them to begin anew"]))
+        return None
+
+    def numbers(self) -> list[int]:
+        """The numbers of all commits, good or not, in order."""
+        try:
+            names = {path.name for path in self.path.iterdir()}
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self.path}: {error.strerror}") from None
+        numbers = (int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
+        return sorted({number for number in numbers if _name(number) in names})  # no spare zeros: one name per number
+
+    def directory(self, number: int) -> Path:
+        """Where a commit is, if it exists."""
+        return self.path / _name(number)
+
+    def _load(self, number: int) -> dict[str, Any]:
+        directory = self.directory(number)
+        manifest = read_verified(directory)
+        facts = manifest.facts.get("values")
+        if not isinstance(facts, dict) or set(manifest.files) != {ARRAYS}:
+            raise CheckpointError(f"{MANIFEST} is not that of a commit")
+        return stored.join(facts, read_tensors(directory / ARRAYS))
+
+    def _prepare(self) -> None:
+        """What writers that died left behind goes."""
+        if not self._prepared:
+            make_directory(self.path)
+            for remark in remove_partials(self.path, lambda name: _COMMIT.fullmatch(name) is not None, _is_own):
+                _SAY("%s", remark)
+            self._prepared = True
+
+    def _prune(self) -> None:
+        """Remove all but the newest two of those that are not known to be damaged; foreign content is left alone."""
+        numbers = self.numbers()
+        kept = [number for number in numbers if number not in self._damaged][-KEPT:]
+        for number in numbers:
+            if number not in kept:
+                self._remove(number)
+
+    def _remove(self, number: int) -> None:
+        try:
+            problem = remove_directory(self.directory(number), _is_own)
+        except OSError as error:
+            problem = str(error)
+        if problem is not None:
+            _SAY("%s was left alone: %s", self.directory(number), problem)
+
+
+def _name(number: int) -> str:
+    return f"commit-{number:08d}"
+
+
+def _is_own(name: str) -> bool:
+    return name in (ARRAYS, MANIFEST)

@@ -1,0 +1,291 @@
+"""Synchronous data parallelism: every step uses the gradients of all shards, as if one worker had done it all.
+
+One copy of the parameters per machine. The gradients of all ranks of a machine lie in shared memory; each rank adds up
+its ranges of them, exchanges the sums with its peers on other machines, and applies the optimizer to its ranges of the
+shared parameters. So no parameters are copied, no update is computed twice, and each rank holds only its part of the
+optimizer's state (Rajbhandari et al., *ZeRO: memory optimizations toward training trillion parameter models*, 2020,
+stage 1; the sum is the reduce-scatter, reading the shared parameters the all-gather).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ringlet.comm.compression import Compression, NoCompression
+from ringlet.comm.contract import Communicator
+from ringlet.data.partition import bounds
+from ringlet.engines.contract import Floats, Replica
+from ringlet.errors import ConfigError
+from ringlet.kernels.contract import Kernels
+from ringlet.optim import Optimizer, Segment, clip_by_global_norm, clip_by_value
+from ringlet.strategies.contract import OnReady
+from ringlet.strategies.norms import Norms
+from ringlet.strategies.overlap import Overlap
+from ringlet.strategies.ownership import OwnedRange, buckets, num_owned, owned_ranges
+from ringlet.strategies.reduction import Reduction
+from ringlet.strategies.saved_state import SavedState
+from ringlet.strategies.shard_tree import ShardTree, Subtree
+from ringlet.timeline import NO_TIMELINE, Timeline
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the synchronous strategy can be asked for."""
+
+    clip_value: float | None = None
+    clip_norm: float | None = None
+    compression: Compression = field(default_factory=NoCompression)
+    """Of gradients between machines."""
+    overlap: str = "auto"
+    """``on``: exchange during the backward pass, ``off``: after it, ``auto``: measure both."""
+    same_bits: bool = False
+    """Add contributions of machines along the tree of shards too: the bits do not depend on the number of machines."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The flat buffers of a network."""
+
+    segments: tuple[Segment, ...]
+    num_parameters: int
+    num_state: int
+    dtype: DTypeLike
+
+
+@final
+class Synchronous:
+    """See the module. ``num_shards`` defaults to one for each rank."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        layout: Layout,
+        optimizer: Optimizer,
+        kernels: Kernels,
+        *,
+        num_shards: int | None = None,
+        options: Options | None = None,
+        timeline: Timeline = NO_TIMELINE,
+    ) -> None:
+        self.comm, self._kernels, self._optimizer, self._timeline = comm, kernels, optimizer, timeline
+        self._options = options or Options()
+        self.num_shards = comm.size if num_shards is None else num_shards
+        if self.num_shards < comm.size:
+            raise ConfigError(f"{self.num_shards} shards for {comm.size} workers: expected at least one for each")
+        self.shards = range(*bounds(self.num_shards, comm.rank, comm.size))
+        self._tree = ShardTree(self.num_shards)
+        self._stack: list[Subtree] = []
+        self._num_parameters, self._num_state = layout.num_parameters, layout.num_state
+        num_values = layout.num_parameters + layout.num_state
+        self._values = comm.shared_array(num_values, layout.dtype)
+        self._allocate_rows(num_values, layout.dtype)
+        num_owners = min(comm.local_sizes)
+        owner = comm.local_rank if comm.local_rank < num_owners else None
+        self._owned = _owned(layout.num_parameters, owner, num_owners, layout.segments)
+        self._owned_state = _owned(layout.num_state, owner, num_owners, ())
+        self._state = optimizer.init_state(num_owned(self._owned), layout.dtype)
+        self._saved = SavedState(comm, self._values, self._state, self._owned, layout.num_parameters)
+        self._norms = Norms(comm.local, layout.segments, self._owned, kernels)
+        self._reduction = self._make_reduction(num_owners)
+        self._overlap = self._make_overlap(num_owners)
+
+    @property
+    def parameters(self) -> Floats:
+        """The parameters of this machine."""
+        return self._values[: self._num_parameters]
+
+    @property
+    def gradients(self) -> Floats:
+        """Where the replica writes; with one shard per rank straight into shared memory."""
+        return self._pass[: self._num_parameters]
+
+    @property
+    def on_ready(self) -> OnReady | None:
+        """Starts the exchange of what is final, if that is done during the backward pass."""
+        return self._overlap.on_ready
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was decided by measurement."""
+        return self._overlap.remarks
+
+    def attach(self, replica: Replica) -> None:
+        """Begin with the parameters and running statistics of rank 0, on all ranks."""
+        self._replica = replica
+        if self.comm.rank == 0:
+            self._agreed_state[:] = replica.state.flat
+        self.comm.barrier()
+        if self.comm.local_rank == 0:
+            self.comm.cross.broadcast(self._values, out=self._values)
+        self.comm.barrier()
+        replica.state.flat[:] = self._agreed_state
+
+    def begin(self) -> None:
+        """A new step begins: nothing is added up yet."""
+        self._stack.clear()
+        self._overlap.begin()
+
+    def add(self, shard: int, num_samples: int) -> None:
+        """Add the replica's gradients and statistics to the subtree of ``shard``."""
+        if self.num_shards > 1 and self._num_state:
+            np.multiply(self._replica.state.flat, num_samples, out=self._pass[self._num_parameters :])
+            if len(self.shards) > 1:
+                self._replica.state.flat[:] = self._agreed_state
+        num_additions = self._tree.push(self._stack, shard)
+        if len(self.shards) == 1:
+            return
+        top = len(self._stack) - 1
+        if num_additions == 0:
+            self._rows[top][:] = self._pass
+        else:
+            for place in range(top + num_additions, top, -1):
+                newest = self._pass if place == top + num_additions else self._rows[place]
+                np.add(self._rows[place - 1], newest, out=self._rows[place - 1])
+
+    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Figures of all shards; when this returns, all ranks have finished their passes."""
+        self._timeline.mark("wait")
+        self.comm.allreduce(figures, out=figures)
+        return figures
+
+    def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:
+        """Add up, exchange and update this rank's ranges; when this returns, all ranks have done so."""
+        self._overlap.finish(self._timeline)
+        if self._options.clip_norm is None and not self._optimizer.needs_segments:
+            self._update_range_by_range(step, learning_rate)
+        else:
+            self._update_with_norms(step, learning_rate)
+        self._update_state(num_samples)
+        self._timeline.mark("wait")
+        self.comm.local.barrier()
+        self._replica.state.flat[:] = self._agreed_state
+        self._overlap.end()
+
+    def skip(self) -> None:
+        """Leave parameters, running statistics and the optimizer as they were before this step."""
+        self._overlap.finish(self._timeline)
+        self._replica.state.flat[:] = self._agreed_state
+        self._overlap.end()
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the optimizer's state arrays."""
+        return self._optimizer.state_names
+
+    def save(self) -> tuple[Floats, dict[str, NDArray[Any]]]:
+        """Copies of parameters and running statistics (one array) and of the optimizer's state of all parameters.
+
+        They stay as they are until the next call.
+        """
+        return self._saved.gather()
+
+    def load(self, values: Floats | None, state: Mapping[str, NDArray[Any]] | None) -> None:
+        """Go on from what rank 0 passes (the others: None), as :meth:`save` gave it on any number of ranks."""
+        self._saved.give_out(values, state)
+        self._replica.state.flat[:] = self._agreed_state
+
+    @property
+    def _agreed_state(self) -> Floats:
+        return self._values[self._num_parameters :]
+
+    def _allocate_rows(self, num_values: int, dtype: DTypeLike) -> None:
+        """Shared memory for this rank's subtrees; a single shard is computed in its row, several in private memory."""
+        depth = self._tree.depth(self.shards)
+        depths = self.comm.local.allgather(np.array([depth], np.int64)).tolist()
+        rows = self.comm.shared_array((sum(depths), num_values), dtype)
+        first = sum(depths[: self.comm.local_rank])
+        self._all_rows, self._depths = rows, depths
+        self._rows = rows[first : first + depth]
+        self._sum = self._rows[0]
+        """Where this rank's ranges of the sum over all shards end up."""
+        self._pass: Floats = self._sum if len(self.shards) == 1 else np.zeros(num_values, dtype)
+
+    def _make_reduction(self, num_owners: int) -> Reduction:
+        comm = self.comm
+        shards = [range(*bounds(self.num_shards, rank, comm.size)) for rank in range(comm.size)]
+        local_ranks = comm.local.allgather(np.array([comm.rank], np.int64)).tolist()
+        roots = [self._tree.roots(shards[rank]) for rank in local_ranks]
+        firsts = np.cumsum([0, *self._depths[:-1]]).tolist()
+        inputs = [
+            self._all_rows[first + place] for first, own in zip(firsts, roots, strict=True) for place in range(len(own))
+        ]
+        return Reduction(
+            inputs=inputs,
+            subtrees=[node for own in roots for node in own],
+            tree=self._tree,
+            out=self._sum,
+            cross=comm.cross if comm.local_rank < num_owners else None,
+            compression=self._options.compression,
+            same_bits=self._options.same_bits,
+            kernels=self._kernels,
+        )
+
+    def _make_overlap(self, num_owners: int) -> Overlap:
+        """A pass can be exchanged while it runs only where it is the rank's only one."""
+        possible = self.comm.size > 1 and self.num_shards == self.comm.size
+        mode = self._options.overlap if possible else "off"
+        whole = buckets(self._num_parameters, num_owners)
+        return Overlap(self._reduction, self._owned, whole, self.comm, mode)
+
+    def _update_range_by_range(self, step: int, learning_rate: float) -> None:
+        """Each range is added up, exchanged and updated while it is in cache."""
+        for owned in self._owned:
+            self._reduce(owned)
+            if self._options.clip_value is not None:
+                clip_by_value(self._sum[owned.elements.slice()], self._options.clip_value)
+            self._apply(owned, step, learning_rate)
+
+    def _update_with_norms(self, step: int, learning_rate: float) -> None:
+        """Norms of the whole are needed before any range is updated."""
+        for owned in self._owned:
+            self._reduce(owned)
+            if self._options.clip_value is not None:
+                clip_by_value(self._sum[owned.elements.slice()], self._options.clip_value)
+        self._timeline.mark("exchange")
+        gradients, clip_norm = self._sum, self._options.clip_norm
+        if clip_norm is not None:
+            norm = self._norms.global_norm(gradients)
+            for owned in self._owned:
+                clip_by_global_norm(gradients[owned.elements.slice()], clip_norm, norm=norm, kernels=self._kernels)
+        norms = self._norms.segment_norms(self._values, gradients) if self._optimizer.needs_segments else None
+        for owned in self._owned:
+            self._apply(owned, step, learning_rate, norms)
+
+    def _reduce(self, owned: OwnedRange) -> None:
+        if not self._overlap.has_reduced:
+            self._reduction.run(owned.elements, self._timeline)
+
+    def _apply(self, owned: OwnedRange, step: int, learning_rate: float, norms: Any = None) -> None:
+        self._timeline.mark("update")
+        part, in_state = owned.elements.slice(), owned.in_state.slice()
+        self._optimizer.update(
+            self._values[part],
+            self._sum[part],
+            {name: values[in_state] for name, values in self._state.items()},
+            step=step,
+            learning_rate=learning_rate,
+            segments=owned.segments,
+            segment_norms=norms,
+            kernels=self._kernels,
+        )
+
+    def _update_state(self, num_samples: int) -> None:
+        """Running statistics become the mean of those of all shards, weighed by samples."""
+        if self.num_shards == 1:
+            self._agreed_state[:] = self._replica.state.flat
+            return
+        for owned in self._owned_state:
+            elements = owned.elements.shifted(self._num_parameters)
+            self._reduction.run(elements, self._timeline, compressed=False)
+            np.divide(self._sum[elements.slice()], num_samples, out=self._values[elements.slice()])
+
+
+def _owned(
+    num_elements: int, owner: int | None, num_owners: int, segments: Sequence[Segment]
+) -> tuple[OwnedRange, ...]:
+    return () if owner is None else owned_ranges(num_elements, owner, num_owners, segments)

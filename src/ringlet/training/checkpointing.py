@@ -1,0 +1,194 @@
+"""When checkpoints are written, what goes into them, and how a run goes on from one.
+
+Every rank has a keeper: copying the state is a collective, writing it is the business of rank 0, in the background.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from ringlet import __version__
+from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
+from ringlet.config import Interval, RunConfig
+from ringlet.engines.contract import FlatTensors
+from ringlet.errors import CheckpointError
+from ringlet.guards import faults
+from ringlet.models.spec import ModelSpec
+from ringlet.optim import Schedule
+from ringlet.strategies.contract import Strategy
+from ringlet.training.progress import Progress
+
+Say = Callable[[str], None]
+
+
+class Keeper(Protocol):
+    """What the loop tells after every step and epoch; every rank must do so."""
+
+    def after_step(self) -> None:
+        """A step was taken."""
+
+    def after_epoch(self, *, is_best: bool) -> None:
+        """An epoch is finished, its figures are known."""
+
+    def finish(self) -> None:
+        """Training ends: keep what was reached, and do not return before it is on disk."""
+
+
+@final
+class NoKeeper:
+    """Keeps nothing."""
+
+    def after_step(self) -> None:
+        """Nothing happens."""
+
+    def after_epoch(self, *, is_best: bool) -> None:
+        """Nothing happens."""
+
+    def finish(self) -> None:
+        """Nothing happens."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a run that a checkpoint holds."""
+
+    spec: ModelSpec
+    strategy: Strategy
+    schedule: Schedule
+    progress: Progress
+    config: RunConfig
+    metadata: Mapping[str, str]
+    global_batch_size: int
+
+
+@final
+class CheckpointKeeper:
+    """Writes checkpoints into ``directory`` by the configuration's rules.
+
+    ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there.
+    """
+
+    def __init__(self, parts: Parts, directory: Path, say: Say, events_position: Callable[[], int] = lambda: 0) -> None:
+        self._parts, self._say, self._events_position = parts, say, events_position
+        self._interval = Interval.parse(parts.config.checkpoint_every)
+        self._rank = parts.strategy.comm.rank
+        self._writer: BackgroundWriter | None = None
+        self._store: CheckpointStore | None = None
+        if self._rank == 0:
+            self._store = CheckpointStore(directory, say=say)
+            self._writer = BackgroundWriter(self._store)
+        self._saved_step = -1
+        self.best_step: int | None = None
+
+    def after_step(self) -> None:
+        """Save if so many steps are over."""
+        if self._interval.unit == "steps" and self._parts.progress.num_steps % self._interval.count == 0:
+            self.save()
+
+    def after_epoch(self, *, is_best: bool) -> None:
+        """Save if so many epochs are over, or if it is the best one so far."""
+        progress = self._parts.progress
+        if is_best:
+            self.best_step = progress.num_steps
+        due = self._interval.unit == "epochs" and progress.num_epochs % self._interval.count == 0
+        if is_best or due:
+            self.save()
+
+    def finish(self) -> None:
+        """Save the last state, if that was not done, and wait until it is on disk."""
+        if self._parts.progress.num_steps > 0:
+            self.save()
+        self._settle(CheckpointError)
+        self._parts.strategy.comm.barrier()
+
+    def save(self) -> None:
+        """Copy the state (all ranks) and write it (rank 0, in the background); each step once.
+
+        A step that ends an epoch may have been saved before its validation: a run that goes on from there validates.
+        """
+        progress, comm = self._parts.progress, self._parts.strategy.comm
+        if progress.num_steps == self._saved_step:
+            return
+        self._saved_step = progress.num_steps
+        self._settle()
+        comm.barrier()
+        faults.reach("save", self._rank, progress.num_steps)
+        values, optimizer = self._parts.strategy.save()
+        if self._writer is not None:
+            self._writer.submit(self._checkpoint(values, optimizer))
+
+    def _settle(self, fatal: type[Exception] | tuple[()] = ()) -> None:
+        """Wait for the last write; a failure is told and does not end the run, unless it is ``fatal``."""
+        if self._writer is None or self._store is None:
+            return
+        try:
+            self._writer.wait()
+        except fatal:
+            raise
+        except CheckpointError as error:
+            self._say(f"{error}. Training goes on; the next checkpoint is tried as planned")
+        if self._parts.config.keep:
+            self._store.prune(self._parts.config.keep, () if self.best_step is None else (self.best_step,))
+
+    def _checkpoint(self, values: Any, optimizer: Mapping[str, Any]) -> Checkpoint:
+        parts, comm = self._parts, self._parts.strategy.comm
+        infos = (*parts.spec.parameters, *parts.spec.state)
+        training = {
+            "progress": parts.progress.to_dict(),
+            "schedule": parts.schedule.state_dict(),
+            "best_step": self.best_step,
+            "events_bytes": self._events_position(),
+            "global_batch_size": parts.global_batch_size,
+            "num_shards": parts.strategy.num_shards,
+            "num_workers": comm.size,
+        }
+        return Checkpoint(
+            step=parts.progress.num_steps,
+            spec=parts.spec,
+            tensors=FlatTensors.allocate(infos, values.dtype, values).views,
+            metadata=parts.metadata,
+            optimizer=optimizer if parts.config.checkpoint_optimizer else {},
+            training=training,
+            config=parts.config.to_dict(),
+            versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
+        )
+
+
+def restore(parts: Parts, checkpoint: Checkpoint | None, say: Say) -> int | None:
+    """Go on from what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
+    comm = parts.strategy.comm
+    faults.reach("load", comm.rank, 0)
+    told = None if checkpoint is None else json.dumps(checkpoint.training).encode()
+    training = json.loads(comm.broadcast_bytes(told))
+    values = optimizer = None
+    if checkpoint is not None:
+        values, optimizer = _flat(parts, checkpoint), checkpoint.optimizer
+        if not optimizer and parts.strategy.state_names:
+            say("the checkpoint holds the model only: the optimizer begins anew")
+            optimizer = {name: np.zeros(parts.spec.num_parameters, values.dtype) for name in parts.strategy.state_names}
+    parts.strategy.load(values, optimizer)
+    parts.progress.load(training.get("progress", {}))
+    parts.schedule.load_state_dict(training.get("schedule", {}))
+    best_step = training.get("best_step")
+    return best_step if isinstance(best_step, int) else None
+
+
+def _flat(parts: Parts, checkpoint: Checkpoint) -> Any:
+    if checkpoint.spec != parts.spec:
+        raise CheckpointError(
+            f"the checkpoint holds network '{checkpoint.spec.name}', which is not this run's '{parts.spec.name}': "
+            "continue with the network of the saved run"
+        )
+    infos = (*parts.spec.parameters, *parts.spec.state)
+    dtype = next(iter(checkpoint.tensors.values())).dtype
+    flat = FlatTensors.allocate(infos, dtype)
+    for name, view in flat.views.items():
+        view[...] = checkpoint.tensors[name]
+    return flat.flat

@@ -1,0 +1,62 @@
+"""How far a run has come: all that changes besides parameters, running statistics, optimizer and schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ringlet.errors import CheckpointError
+
+
+@dataclass
+class Progress:
+    """Counts and figures up to the last step; together with the seed they say what comes next."""
+
+    num_epochs: int = 0
+    """Finished epochs, validation included."""
+    step_in_epoch: int = 0
+    """Steps done of the epoch after those."""
+    num_steps: int = 0
+    num_samples: int = 0
+    num_skipped: int = 0
+    """Steps without an update, because something was not finite."""
+    totals: list[float] = field(default_factory=list)
+    """Sums and counts of the running epoch's figures; empty before its first step."""
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    """The figures of every finished epoch."""
+    stopped: str | None = None
+    """Why training was to end after the last epoch, if it was."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; figures that are not finite become text."""
+        values = asdict(self)
+        values["totals"] = [_to_json(value) for value in self.totals]
+        values["epochs"] = [{name: _to_json(value) for name, value in row.items()} for row in self.epochs]
+        return values
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` gave; anything else is a damaged checkpoint."""
+        try:
+            for name in ("num_epochs", "step_in_epoch", "num_steps", "num_samples", "num_skipped"):
+                number = values[name]
+                if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                    raise ValueError(f"{name} = {number!r}")
+                setattr(self, name, number)
+            stopped = values["stopped"]
+            self.stopped = None if stopped is None else str(stopped)
+            self.totals = [_from_json(value) for value in values["totals"]]
+            self.epochs = [{str(name): _from_json(value) for name, value in row.items()} for row in values["epochs"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"the checkpoint does not say how far its run had come: {error}") from None
+
+
+def _to_json(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _from_json(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f"{value!r:.40} is no number")
+    return float(value)

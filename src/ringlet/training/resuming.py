@@ -1,0 +1,118 @@
+"""Going on with a run: which checkpoint, and what may differ from the run that wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringlet.checkpoint import Checkpoint, CheckpointStore
+from ringlet.comm.contract import Communicator
+from ringlet.config import ResumePoint, RunConfig, gather
+from ringlet.errors import CheckpointError, UsageError
+
+FREE_OPTIONS = frozenset(
+    {
+        "num_epochs",
+        "run_dir",
+        "resume",
+        "checkpoint_every",
+        "keep",
+        "checkpoint_optimizer",
+        "on_nan",
+        "digest_every",
+        "stall_seconds",
+        "threads",
+        "overlap",
+        "blocking_mpi",
+        "non_blocking_mpi",
+        "evaluate",
+        "history_file",
+        "timeline",
+        "profile",
+    }
+)
+"""Options that may differ when a run goes on: they do not change what is learned."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A checkpoint to go on from; only rank 0 holds its arrays."""
+
+    step: int
+    epoch: int
+    global_batch_size: int
+    num_workers: int
+    events_bytes: int
+    """How long the event log was: what follows did not happen."""
+    checkpoint: Checkpoint | None
+
+
+def find_continuation(
+    comm: Communicator, directory: Path, point: ResumePoint, say: Callable[[str], None]
+) -> Continuation | None:
+    """The checkpoint that ``point`` names, chosen by rank 0; None if ``auto`` finds none. All ranks must call."""
+    checkpoint = _choose(CheckpointStore(directory, say=say), point) if comm.rank == 0 else None
+    about: list[int] | None = None
+    if checkpoint is not None:
+        training = checkpoint.training
+        progress = training.get("progress", {})
+        names = ("global_batch_size", "num_workers", "events_bytes")
+        numbers = (checkpoint.step, progress.get("num_epochs"), *map(training.get, names))
+        if not all(isinstance(number, int) for number in numbers):
+            raise CheckpointError(f"the checkpoint of step {checkpoint.step} does not say how its run was going")
+        about = list(numbers)
+    told = comm.broadcast_bytes(json.dumps(about).encode() if comm.rank == 0 else None)
+    numbers = json.loads(told)
+    if numbers is None:
+        return None
+    step, epoch, global_batch_size, num_workers, events_bytes = numbers
+    return Continuation(step, epoch, global_batch_size, num_workers, events_bytes, checkpoint)
+
+
+def _choose(store: CheckpointStore, point: ResumePoint) -> Checkpoint | None:
+    if point.step is not None:
+        return store.load(point.step)
+    if point.epoch is not None:
+        return store.load(_step_of_epoch(store, point.epoch))
+    return store.newest()
+
+
+def _step_of_epoch(store: CheckpointStore, epoch: int) -> int:
+    found: dict[int, int] = {}
+    for entry in store.entries(verify=True):
+        if entry.checkpoint is not None:
+            progress = entry.checkpoint.training.get("progress", {})
+            if progress.get("step_in_epoch") == 0:
+                found[progress.get("num_epochs", -1)] = entry.step
+    if epoch not in found:
+        known = ", ".join(map(str, sorted(found))) or "none"
+        raise CheckpointError(f"no good checkpoint of the end of epoch {epoch} in {store.path}; there are: {known}")
+    return found[epoch]
+
+
+def with_same_steps(config: RunConfig, continuation: Continuation, num_workers: int) -> tuple[RunConfig, list[str]]:
+    """The configuration for another number of workers: the global batch stays, so that steps mean the same."""
+    if config.shards is not None or config.samples_per_step(num_workers) == continuation.global_batch_size:
+        return config, []
+    remark = (
+        f"resume: the run had {continuation.num_workers} workers and goes on with {num_workers}; its global batch of "
+        f"{continuation.global_batch_size} samples stays"
+    )
+    return config.replace(global_batch_size=continuation.global_batch_size, local_batch_size=None), [remark]
+
+
+def check_same_run(stored: Path, config: RunConfig) -> None:
+    """Refuse to go on with options that would make another run of it."""
+    before, now = gather(stored).build().to_dict(), config.to_dict()
+    differences = [
+        f"{name}: {before.get(name, 'not set')} before, {now.get(name, 'not set')} now"
+        for name in config.names()
+        if name not in FREE_OPTIONS and before.get(name) != now.get(name)
+    ]
+    if differences:
+        raise UsageError(
+            f"the run in '{stored.parent}' was started with other options: {'; '.join(differences)}. Leave them out, "
+            "or choose another --run-dir"
+        )

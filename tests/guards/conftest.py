@@ -1,0 +1,8 @@
+"""Tests here start real ranks by the harness of tests/parallel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))

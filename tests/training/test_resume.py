@@ -1,0 +1,224 @@
+"""A run that was cut off anywhere and goes on ends like one that was not: same weights, optimizer, figures and log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringlet import RunConfig, Trainer
+from ringlet.checkpoint import CheckpointStore
+from ringlet.errors import CheckpointError, ConfigError, DivergedError, UsageError
+from ringlet.training.events import StepFinished
+from ringlet.training.run import Run
+
+OPTIONS: dict[str, Any] = {
+    "model": "vgg1dobn",
+    "dataset": "digits",
+    "num_epochs": 4,
+    "steps_per_epoch": 5,
+    "local_batch_size": 8,
+    "shards": 2,
+    "kernels": "compiled",
+    "optimizer": "adam",
+    "lr_schedulers": ("warm_up", "early_stopping", "model_checkpoint"),
+    "warm_up_start_lr": 0.0001,
+    "early_stopping_patience": 50,
+    "seed": 3,
+    "evaluate": False,
+}
+
+
+def config(run_dir: str, **changes: Any) -> RunConfig:
+    return RunConfig(**{**OPTIONS, "run_dir": run_dir, "checkpoint_every": "1 steps", "keep": 0, **changes})
+
+
+def outcome(run: Run) -> dict[str, str]:
+    """Digests of all that training changes."""
+    values, optimizer = run.trainer.strategy.save()
+    arrays = {"values": values, **optimizer}
+    return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
+
+
+def events(run_dir: str) -> list[dict[str, Any]]:
+    """What happened, without times and without how often it was begun."""
+    lines = [json.loads(line) for line in (Path(run_dir) / "events.ndjson").read_text().splitlines()]
+    skipped = ("run_resumed", "epoch_resumed", "training_finished", "training_stopped", "model_saved")
+    timeless = [{key: value for key, value in line.items() if "second" not in key and key != "time"} for line in lines]
+    return [line | {"config": None} for line in timeless if line["event"] not in skipped]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], list[dict[str, Any]]]:
+    """A run of 20 steps with a checkpoint of each."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run = Run(config("run"))
+        run.execute()
+        return folder / "run", outcome(run), events("run")
+
+
+@pytest.mark.parametrize("step", range(1, 21))
+def test_a_run_goes_on_from_any_step_to_the_same_end(step: int, undisturbed: Any) -> None:
+    whole, digests, log = undisturbed
+    shutil.copytree(whole, "run")
+    run = Run(config("run", resume=str(step)))
+    result = run.execute()
+    assert outcome(run) == digests
+    assert events("run") == [line | {"config": None} for line in log]
+    assert len(result.epochs) == 4
+    assert CheckpointStore("run/checkpoints").steps() == list(range(1, 21))
+
+
+def test_auto_takes_the_newest_and_begins_anew_without_any(undisturbed: Any) -> None:
+    whole, digests, _ = undisturbed
+    shutil.copytree(whole, "run")
+    for step in range(8, 21):
+        shutil.rmtree(f"run/checkpoints/step-{step:08d}")
+    run = Run(config("run", resume="auto"))
+    assert run.continuation is not None
+    assert run.continuation.step == 7
+    run.execute()
+    assert outcome(run) == digests
+    shutil.rmtree("run/checkpoints")
+    again = Run(config("run", resume="auto"))
+    with pytest.warns(UserWarning, match="begins anew"):
+        again.execute()
+    assert outcome(again) == digests
+    fresh = Run(config("other", resume="auto"))
+    fresh.execute()
+    assert outcome(fresh) == digests
+    assert events("run") == events("other") == undisturbed[2]
+
+
+def test_an_epoch_can_be_named(undisturbed: Any) -> None:
+    whole, digests, _ = undisturbed
+    shutil.copytree(whole, "run")
+    for step in (5, 10):
+        shutil.rmtree(f"run/checkpoints/step-{step:08d}")
+    first = Run(config("run", checkpoint_every="epoch", resume="4"))
+    first.execute()
+    assert CheckpointStore("run/checkpoints").steps() == [1, 2, 3, 4, 5, 10, 15, 20]
+    run = Run(config("run", resume="epoch:2"))
+    assert run.continuation is not None
+    assert run.continuation.step == 10
+    run.execute()
+    assert outcome(run) == digests
+    with pytest.raises(CheckpointError, match="no good checkpoint of the end of epoch 9"):
+        Run(config("run", resume="epoch:9"))
+
+
+def test_a_damaged_checkpoint_is_told_and_an_older_one_used(undisturbed: Any) -> None:
+    whole, digests, _ = undisturbed
+    shutil.copytree(whole, "run")
+    path = Path("run/checkpoints/step-00000020/model.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 16
+    path.write_bytes(data)
+    run = Run(config("run", resume="auto"))
+    assert any("step-00000020" in remark and "Step 19 is used instead" in remark for remark in run.remarks)
+    run.execute()
+    assert outcome(run) == digests
+
+
+def test_more_epochs_may_follow_but_not_another_run(undisturbed: Any) -> None:
+    shutil.copytree(undisturbed[0], "run")
+    result = Run(config("run", resume="auto", num_epochs=5)).execute()
+    assert len(result.epochs) == 5
+    assert result.num_steps == 5
+    with pytest.raises(UsageError, match=r"other options: .*seed: 3 before, 4 now"):
+        Run(config("run", resume="auto", seed=4))
+
+
+def test_a_finished_or_stopped_run_has_nothing_left_to_do(undisturbed: Any) -> None:
+    shutil.copytree(undisturbed[0], "run")
+    assert Run(config("run", resume="auto")).execute().num_steps == 0
+    stopping = {"lr_schedulers": ("stop_at_loss",), "stop_at_loss_threshold": 100.0}
+    first = Run(config("stopped", **stopping)).execute()
+    assert first.stopped is not None
+    again = Run(config("stopped", **stopping, resume="auto")).execute()
+    assert again.num_steps == 0
+    assert again.stopped == first.stopped
+
+
+def test_resuming_needs_a_run(undisturbed: Any) -> None:
+    with pytest.raises(UsageError, match="holds no run to resume from"):
+        Run(config("nothing", resume="7"))
+    with pytest.raises(UsageError, match="resume needs the run directory"):
+        Run(RunConfig(**OPTIONS, resume="auto"))
+    shutil.copytree(undisturbed[0], "run")
+    with pytest.raises(CheckpointError, match="77"):
+        Run(config("run", resume="77"))
+
+
+def test_checkpoints_without_the_optimizer_are_smaller_and_say_so() -> None:
+    Run(config("run", checkpoint_optimizer=False, num_epochs=1)).execute()
+    assert not list(Path("run/checkpoints").glob("*/optimizer.safetensors"))
+    run = Run(config("run", checkpoint_optimizer=False, num_epochs=1, resume="3"))
+    with pytest.warns(UserWarning, match="optimizer begins anew"):
+        run.execute()
+
+
+def test_only_the_newest_and_the_best_are_kept() -> None:
+    Run(config("run", checkpoint_every="2 steps", keep=2)).execute()
+    steps = CheckpointStore("run/checkpoints").steps()
+    assert steps[-2:] == [18, 20]
+    assert len(steps) <= 3
+    assert all(step in (5, 10, 15) for step in steps[:-2])
+
+
+def test_never_writes_none() -> None:
+    Run(config("run", checkpoint_every="never")).execute()
+    assert not Path("run/checkpoints").exists()
+
+
+def test_a_trainer_goes_on_by_itself() -> None:
+    options = {key: value for key, value in OPTIONS.items() if key != "evaluate"} | {"run_dir": "run"}
+
+    class CutError(Exception):
+        pass
+
+    def cut(event: Any) -> None:
+        if isinstance(event, StepFinished) and event.step == 13:
+            raise CutError
+
+    broken = Trainer(**options, checkpoint_every="3 steps", callbacks=[cut])
+    with pytest.raises(CutError):
+        broken.fit(resume="auto")
+    going_on = Trainer(**options, checkpoint_every="3 steps")
+    history = going_on.fit(resume="auto")
+    whole = Trainer(**{**options, "run_dir": None})
+    assert history.epochs == whole.fit().epochs
+    assert (going_on.replica.parameters.flat == whole.replica.parameters.flat).all()
+    with pytest.raises(ConfigError, match="resume needs run_dir"):
+        whole.fit(resume="auto")
+
+
+def test_a_bad_step_is_skipped_if_asked_for() -> None:
+    def poisoned(run: Run, steps: set[int]) -> Run:
+        original = run.trainer.replica.loss_and_gradients
+
+        def compute(*arguments: Any, **keywords: Any) -> Any:
+            output = original(*arguments, **keywords)
+            if keywords["step"] in steps and keywords["shard"] == 1:
+                run.trainer.replica.gradients.views["dense1.weight"][0, 0] = float("nan")
+            return output
+
+        run.trainer.replica.loss_and_gradients = compute  # type: ignore[method-assign]
+        return run
+
+    run = poisoned(Run(config("run", on_nan="skip")), {4, 9})
+    result = run.execute()
+    log = [json.loads(line) for line in Path("run/events.ndjson").read_text().splitlines()]
+    skipped = [line for line in log if line["event"] == "step_skipped"]
+    assert [line["step"] for line in skipped] == [4, 9]
+    assert "gradient of 'dense1.weight' is not finite in shard 1 of 2" in skipped[0]["problem"]
+    assert result.num_steps == 20
+    assert run.trainer.progress.num_skipped == 2
+    with pytest.raises(DivergedError, match=r"\(update 4\).*'dense1.weight' is not finite in shard 1"):
+        poisoned(Run(config("other")), {4}).execute()
