@@ -60,7 +60,10 @@ class Ringlet(Contender):
 
 @final
 class SharedArrays(Contender):
-    """What synchronous training does: gradients already lie in shared memory, each rank adds up its part of them."""
+    """What synchronous training does: gradients already lie in shared memory, each rank adds up its part of them.
+
+    The sum of a part ends up in the row of its owner, where all ranks can read it.
+    """
 
     name = "ringlet, shared arrays"
 
@@ -74,11 +77,10 @@ class SharedArrays(Contender):
             return None
         num_values = max(num_bytes // 4, 1)
         rows = comm.shared_array((comm.size, num_values), np.float32)
-        result = comm.shared_array(num_values, np.float32)
         part = slice(*bounds(num_values, comm.rank, comm.size))
         tree = ShardTree(comm.size)
         order = tree.sum_of([tree.leaf(rank) for rank in range(comm.size)])
-        inputs, out = [row[part] for row in rows], result[part]
+        inputs, out = [row[part] for row in rows], rows[comm.rank][part]
 
         def exchange() -> None:
             comm.barrier()

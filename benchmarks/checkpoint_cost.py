@@ -1,0 +1,79 @@
+"""What checkpoints and shards cost: epochs with and without, taken in turn by the same workers.
+
+    python -m benchmarks.checkpoint_cost [--workers 2] [--models simplecnn,vgg16_bn] [--rounds 7]
+
+An epoch has so many steps as the table says and one checkpoint (model and Adam's state), written in the background to
+the current folder's disk; the next epoch waits for it. "shards" is the same epoch with ``--shards 8``, the same global
+batch in eight parts, against one part per worker.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from benchmarks.common import parser, print_machine, print_table, save
+
+CASES: dict[str, dict[str, Any]] = {
+    "simplecnn": {"model": "simplecnn", "input_shape": (1, 28, 28), "steps_per_epoch": 1000, "global_batch_size": 128},
+    "vgg16_bn": {"model": "vgg16_bn", "input_shape": (3, 32, 32), "steps_per_epoch": 20, "global_batch_size": 64},
+}
+NUM_SHARDS = 8
+
+
+def measure(model: str, folder: str, num_rounds: int) -> dict[str, list[float]]:
+    """Seconds of every epoch by way; every worker must call."""
+    from ringlet import Trainer
+
+    options = {**CASES[model], "dataset": "synthetic", "num_classes": 10, "validation_split": 0.0, "threads": 1}
+    options |= {"num_samples": 4096, "num_epochs": 10**6, "metrics": ()}
+    case = {key: value for key, value in options.items() if key != "num_samples"}
+    trainers = {
+        "plain": Trainer(**_sized(case)),
+        "checkpoints": Trainer(**_sized(case), run_dir=folder, checkpoint_every="epoch", keep=1),
+        "shards": Trainer(**_sized(case), shards=NUM_SHARDS),
+    }
+    trainers["checkpoints"].keep_checkpoints(Path(folder) / "checkpoints")
+    seconds: dict[str, list[float]] = {way: [] for way in trainers}
+    for turn in range(num_rounds + 1):
+        for way, trainer in trainers.items():
+            start = perf_counter()
+            trainer.fit(1)
+            if turn:
+                seconds[way].append(perf_counter() - start)
+    return seconds
+
+
+def _sized(case: dict[str, Any]) -> dict[str, Any]:
+    return {**case, "num_samples": case["steps_per_epoch"] * case["global_batch_size"]}
+
+
+def main() -> None:
+    """Measure and print."""
+    import ringlet
+
+    options = parser(__doc__, num_rounds=7, num_threads=None)
+    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--models", default=",".join(CASES))
+    given = options.parse_args()
+    print_machine(workers=given.workers)
+    rows, results = [], {}
+    for model in given.models.split(","):
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            seconds = ringlet.run(measure, model, folder, given.rounds, num_workers=given.workers)[0]
+            size = sum(path.stat().st_size for path in Path(folder).rglob("*.safetensors"))
+        times = {way: median(values) for way, values in seconds.items()}
+        cost = times["checkpoints"] - times["plain"]
+        shares = f"{cost / times['plain']:.1%}", f"{times['shards'] / times['plain'] - 1:.1%}"
+        row = model, CASES[model]["steps_per_epoch"], f"{times['plain']:.2f}", f"{size / 1e6:.1f}", f"{1e3 * cost:.0f}"
+        rows.append((*row, *shares))
+        results[model] = seconds
+    print_table(("network", "steps", "seconds", "checkpoint MB", "cost ms", "cost", f"{NUM_SHARDS} shards"), rows)
+    save(given.json, "checkpoint_cost", results=results)
+
+
+if __name__ == "__main__":
+    main()
