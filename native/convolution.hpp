@@ -7,6 +7,7 @@
 #include "elementwise.hpp"
 #include "kernels.hpp"
 #include "winograd.hpp"
+#include "winograd_rows_weight.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
@@ -45,11 +46,38 @@ void winograd_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dw
     });
 }
 
+// Forward, or with turned weights the data gradient, along rows.
+template <typename T>
+void winograd_rows(const ConvShape& s, const T* x, const T* weight, T* y, bool turned, const Epilogue<T>& epilogue) {
+    const long in_height = turned ? s.out_height : s.height, in_width = turned ? s.out_width : s.width;
+    const long out_height = turned ? s.height : s.out_height, out_width = turned ? s.width : s.out_width;
+    const long top = turned ? s.padding_h - 2 : -s.padding_h, left = turned ? s.padding_w - 2 : -s.padding_w;
+    const long tiles = tiles_along(out_width, 4);
+    with_width<T>(s.lanes, [&](auto width) {
+        RowWinograd<T, decltype(width)::value>{turned ? s.filters : s.channels, turned ? s.channels : s.filters,
+                                               TileGrid{in_height, in_width, top, left, tiles, s.lanes},
+                                               TileGrid{out_height, out_width, 0, 0, tiles, s.lanes}, x, weight, turned, y, epilogue}
+            .run();
+    });
+}
+
+template <typename T>
+void winograd_rows_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dweight) {
+    const long tiles = tiles_along(s.out_width, 4);
+    with_width<T>(s.lanes, [&](auto width) {
+        RowWinogradWeightGradient<T, decltype(width)::value>{
+            s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles, s.lanes},
+            TileGrid{s.out_height, s.out_width, 0, 0, tiles, s.lanes}, x, dy, dweight}
+            .run();
+    });
+}
+
 template <typename T>
 void conv2d_forward(const ConvShape& s, const T* x, const T* weight, const T* bias, T* y, bool relu, ConvAlgorithm algorithm) {
     const Epilogue<T> epilogue{bias, false, relu};
     if (algorithm == kWinograd2) return winograd_forward<T, 2>(s, x, weight, y, epilogue);
     if (algorithm == kWinograd4) return winograd_forward<T, 4>(s, x, weight, y, epilogue);
+    if (algorithm == kWinogradRows) return winograd_rows<T>(s, x, weight, y, false, epilogue);
     const ConvProblem problem = forward_problem(s);
     const GroupStrides groups{s.groups, problem.in_channels * problem.in_plane, problem.out_channels * problem.weight_out,
                               problem.out_channels * problem.out_plane, problem.out_channels};
@@ -112,6 +140,7 @@ void conv2d_backward_data(const ConvShape& s, const T* dy, const T* weight, T* d
     const Epilogue<T> epilogue{nullptr, accumulate, false, mask ? mask - dx : 0};
     if (algorithm == kWinograd2) return winograd_backward_data<T, 2>(s, dy, weight, dx, epilogue);
     if (algorithm == kWinograd4) return winograd_backward_data<T, 4>(s, dy, weight, dx, epilogue);
+    if (algorithm == kWinogradRows) return winograd_rows<T>(s, dy, weight, dx, true, epilogue);
     for (long row_phase = 0; row_phase < s.stride_h; ++row_phase)
         for (long column_phase = 0; column_phase < s.stride_w; ++column_phase)
             backward_data_phase(s, backward_problem(s, row_phase, column_phase), dy, weight, dx, epilogue, algorithm);
@@ -121,6 +150,7 @@ template <typename T>
 void conv2d_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dweight, ConvAlgorithm algorithm) {
     if (algorithm == kWinograd2) return winograd_backward_weight<T, 2>(s, x, dy, dweight);
     if (algorithm == kWinograd4) return winograd_backward_weight<T, 4>(s, x, dy, dweight);
+    if (algorithm == kWinogradRows) return winograd_rows_backward_weight<T>(s, x, dy, dweight);
     weight_gradient_direct(s, x, dy, dweight);
 }
 

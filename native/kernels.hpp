@@ -7,7 +7,7 @@
 
 namespace ringlet {
 
-enum ConvAlgorithm { kDirect, kGemm, kWinograd2, kWinograd4 };
+enum ConvAlgorithm { kDirect, kGemm, kWinogradRows, kWinograd2, kWinograd4 };
 enum ActivationKind { kRelu, kLeakyRelu, kRelu6, kSigmoid, kTanh, kArctanh, kLogSigmoid };
 enum LossKind { kSoftmaxCrossEntropy, kCategoricalCrossEntropy, kSigmoidBinaryCrossEntropy, kBinaryCrossEntropy, kDice, kMse, kMae };
 

@@ -145,7 +145,7 @@ int index_of(const char* name, const char* const (&names)[Count], const char* me
 }
 
 ConvAlgorithm algorithm_of(const char* name) {
-    static const char* const names[] = {"direct", "gemm", "winograd2", "winograd4"};
+    static const char* const names[] = {"direct", "gemm", "winograd_rows", "winograd2", "winograd4"};
     return static_cast<ConvAlgorithm>(index_of(name, names, "unknown convolution algorithm"));
 }
 
@@ -178,7 +178,7 @@ ConvShape conv_shape(const X& x, const W& weight, const Y& y, Pair stride, Pair 
     require(fits(s.height, s.out_height, s.kernel_height, s.stride_h, s.padding_h, s.dilation_h) &&
                 fits(s.width, s.out_width, s.kernel_width, s.stride_w, s.padding_w, s.dilation_w),
             "y is larger than the convolution's output");
-    if (algorithm == kWinograd2 || algorithm == kWinograd4)
+    if (algorithm != kDirect && algorithm != kGemm)
         require(s.kernel_height == 3 && s.kernel_width == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
                     s.dilation_w == 1 && groups == 1,
                 "Winograd needs 3x3 kernels, stride 1, dilation 1 and one group");

@@ -15,7 +15,7 @@ from ringlet.kernels.contract import CONV_ALGORITHMS, Activation, Loss
 if "compiled" not in available():
     pytest.skip("the compiled kernels are not built here", allow_module_level=True)
 
-FACTORS = {"winograd2": 3.0, "winograd4": 20.0}
+FACTORS = {"winograd_rows": 5.0, "winograd2": 3.0, "winograd4": 20.0}
 NAMES = ("reference", "compiled")
 few_examples = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 samples = st.integers(1, 40)

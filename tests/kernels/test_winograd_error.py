@@ -1,7 +1,8 @@
 """How much accuracy Winograd's convolutions may cost: float32 against a direct convolution in float64.
 
 Errors are relative to the largest magnitude of the result. F(4x4, 3x3) has transforms with larger constants and is
-allowed ten times the error of F(2x2, 3x3); both stay far below the noise of a stochastic gradient.
+allowed ten times the error of F(2x2, 3x3), F(4, 3) along rows twice its error; all stay far below the noise of a
+stochastic gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-LIMITS = {"direct": 5e-6, "gemm": 5e-6, "winograd2": 5e-6, "winograd4": 5e-5}
+LIMITS = {"direct": 5e-6, "gemm": 5e-6, "winograd_rows": 1e-5, "winograd2": 5e-6, "winograd4": 5e-5}
 SIZES = [(16, 16, 14), (64, 64, 9), (128, 128, 8)]
 WINDOW = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 N = 8

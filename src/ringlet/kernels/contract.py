@@ -41,7 +41,7 @@ Loss = Literal[
 LANE_MULTIPLE = 8
 """Lanes are padded to a multiple of this: one AVX vector of float32, half an AVX-512 one."""
 
-CONV_ALGORITHMS = ("direct", "gemm", "winograd2", "winograd4")
+CONV_ALGORITHMS = ("direct", "gemm", "winograd_rows", "winograd2", "winograd4")
 """Ways to compute a convolution. Winograd needs 3x3 kernels, stride 1, dilation 1 and one group."""
 
 NO_ELEMENT = 65535

@@ -1,0 +1,97 @@
+// The weight gradient that belongs to Winograd along rows; see winograd_rows.hpp.
+#pragma once
+
+#include "conv_weight.hpp"
+#include "winograd_rows.hpp"
+
+namespace ringlet::RINGLET_ISA {
+
+template <typename T, int Width>
+__attribute__((noinline)) void transform_gradient_row(const TileGrid& g, long filters, const T* dy, const Strip& strip, long row, T* m,
+                                                      long point_stride) {
+    transform_row<T, Width, RowTransform::M>(g, filters, dy, strip, row, m, point_stride,
+                                             [](const auto* d, auto* points) { Transform<4>::output_adjoint(d, 1, points, 1); });
+}
+
+// dg = G^T [ sum over rows, tiles and samples of (A dy) * (B^T d) ] for every row of every kernel.
+template <typename T, int Width>
+class RowWinogradWeightGradient {
+    static constexpr int M = RowTransform::M, Points = RowTransform::kPoints, kTaps = RowTransform::kTaps;
+    static constexpr long kStripVectors = 48, kStripRows = 4;  // a tile's part of dy stays in cache while channels pass
+    using V = Vec<T, Width>;
+
+  public:
+    long channels, filters;
+    TileGrid in, out;
+    const T *x, *dy;
+    T* dweight;
+
+    void run() const {
+        const Strips strips(out, kStripVectors, Width, kStripRows);
+        const long elements = strips.columns * in.lanes;
+        T* v = scratch_array<T>(kScratchShared0, Points * (strips.rows + kTaps - 1) * channels * elements);
+        T* m = scratch_array<T>(kScratchShared1, Points * strips.rows * filters * elements);
+        T* sums = scratch_array<T>(kScratchShared2, Points * filters * channels * kTaps);
+        memset(sums, 0, sizeof(T) * Points * filters * channels * kTaps);
+#pragma omp parallel num_threads(num_threads())
+        for (long i = 0; i < strips.across * strips.down; ++i) {
+            const Strip strip = strips.at(out, i);
+#pragma omp for schedule(static) nowait
+            for (long row = 0; row < strip.rows() + kTaps - 1; ++row) make_input(strip, row, v);
+#pragma omp for schedule(static)
+            for (long row = 0; row < strip.rows(); ++row)
+                transform_gradient_row<T, Width>(out, filters, dy, strip, strip.row_first + row, m + row * filters * strip.elements(in.lanes),
+                                                 strip.rows() * filters * strip.elements(in.lanes));
+#pragma omp for schedule(static) collapse(2)
+            for (int point = 0; point < Points; ++point)
+                for (long k = 0; k < filters; k += kFilters) add_products(strip, point, k, v, m, sums);
+        }
+        transform_sums(sums);
+    }
+
+  private:
+    // v[point][row][channel][tile column, lane], zeros for rows outside the plane
+    void make_input(const Strip& strip, long row, T* v) const {
+        const long v_row = channels * strip.elements(in.lanes), point_stride = (strip.rows() + kTaps - 1) * v_row;
+        const long in_row = strip.row_first + row + in.offset_h;
+        if (in_row >= 0 && in_row < in.height)
+            return transform_input_row<T, Width>(in, channels, x, strip, in_row, v + row * v_row, point_stride);
+        for (int point = 0; point < Points; ++point) memset(v + point * point_stride + row * v_row, 0, sizeof(T) * v_row);
+    }
+
+    // sums[point][kernel row][channel][filter] grow by this strip's part, for up to four filters.
+    void add_products(const Strip& strip, int point, long k, const T* v, const T* m, T* sums) const {
+        const long elements = strip.elements(in.lanes), rows = strip.rows(), v_row = channels * elements;
+        const Walk walk{rows, filters * elements, v_row, 1, 0, 0, elements};
+        const T* left = m + (point * rows * filters + k) * elements;
+        for (long c = 0; c < channels; ++c) {
+            const T* right = v + point * (rows + kTaps - 1) * v_row + c * elements;
+            const T* const streams[kStreams] = {right, right + v_row, right + 2 * v_row};
+            V tile[kFilters * kStreams] = {};
+            const long count = filters - k < kFilters ? filters - k : kFilters;
+            if (count == kFilters)
+                weight_tile<T, Width, kFilters, kStreams>(walk, left, elements, streams, tile);
+            else
+                for (long i = 0; i < count; ++i) weight_tile<T, Width, 1, kStreams>(walk, left + i * elements, elements, streams, tile + i * kStreams);
+            for (int r = 0; r < kTaps; ++r) {
+                const auto totals = sum_four<T, Width>(tile[r], tile[kStreams + r], tile[2 * kStreams + r], tile[3 * kStreams + r]);
+                T* target = sums + ((point * kTaps + r) * channels + c) * filters + k;
+                for (long i = 0; i < count; ++i) target[i] += totals[i];
+            }
+        }
+    }
+
+    void transform_sums(const T* sums) const {
+        using One = Vec<T, 1>;
+        for (long k = 0; k < filters; ++k)
+            for (long c = 0; c < channels; ++c)
+                for (int r = 0; r < kTaps; ++r) {
+                    One points[Points], taps[kTaps];
+                    for (int point = 0; point < Points; ++point) points[point] = One{sums[((point * kTaps + r) * channels + c) * filters + k]};
+                    Transform<M>::filter_adjoint(points, 1, taps, 1);
+                    for (int s = 0; s < kTaps; ++s) dweight[((k * channels + c) * kTaps + r) * kTaps + s] = taps[s][0];
+                }
+    }
+};
+
+}  // namespace ringlet::RINGLET_ISA
