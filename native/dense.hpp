@@ -9,6 +9,16 @@ namespace ringlet::RINGLET_ISA {
 // Rows of A that share a cache line when A is read along its columns.
 constexpr long kRowBlock = 16;
 
+// target[d][row] = a[row + d * stride] for the rows of a block.
+template <typename T>
+inline void gather_rows(long depth, long count, const T* a, long stride, T* target) {
+    for (long d = 0; d < depth; ++d, a += stride, target += kRowBlock)
+        if (count == kRowBlock)
+            memcpy(target, a, sizeof(T) * kRowBlock);  // of a size that the compiler knows: a few moves
+        else
+            memcpy(target, a, sizeof(T) * count);
+}
+
 // x(depth x lanes) as panels of a few vectors, each [depth][vectors]: the products read them front to back.
 template <typename T, int Width>
 void pack_panels(long depth, long lanes, const T* x, T* panels) {
@@ -40,8 +50,7 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
             const T* block_a = a + first * row_stride;
             long block_row_stride = row_stride, block_depth_stride = depth_stride;
             if (gather) {
-                for (long d = 0; d < depth; ++d)
-                    memcpy(gathered + d * kRowBlock, block_a + d * depth_stride, sizeof(T) * (count == kRowBlock ? kRowBlock : count));
+                gather_rows(depth, count, block_a, depth_stride, gathered);
                 block_a = gathered, block_row_stride = 1, block_depth_stride = kRowBlock;
             }
             in_halving_tiles<kTileRows>(count, [&](auto tile_rows, long row) {
