@@ -16,6 +16,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
@@ -34,14 +35,13 @@ TUNINGS = ("measured", "rule")
 """Ways to choose."""
 
 ENVIRONMENT_VARIABLE = "RINGLET_TUNING"
-_NUM_RUNS = 3
 _MOST_RUNS = 15
 _STEADY = 0.005
-"""Seconds of running that make a figure; short kernels get more than three runs for it."""
+"""Seconds of running that make a figure."""
+_SHORT_RUN = 0.02
+"""Seconds; a first run shorter than this is repeated at once: it may have had to get its memory."""
 _HOPELESS = 1.5
 """An algorithm that takes this many times as long as the best one is not run again."""
-_LONG_RUN = 0.02
-"""Seconds; runs this long are steady enough to be taken twice only."""
 
 ConvolutionCall = tuple[str, list[Any], dict[str, Any]]
 """Kernel, arrays, options."""
@@ -99,14 +99,22 @@ class Tuner:
         return f"{self._prefix}:{Geometry(*call).key}"
 
     def _fastest(self, candidates: Sequence[str], kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> str:
-        function = getattr(self._kernels, kernel)
+        """Candidates take turns, so that a busy moment of the machine does not decide between them."""
         likely = heuristic(Geometry(kernel, arrays, options), exact=self._exact)
-        best, best_time = likely, float("inf")
-        for algorithm in sorted(candidates, key=lambda name: name != likely) if len(candidates) > 1 else ():
-            elapsed = _time(function, arrays, options | {"algorithm": algorithm}, best_time)
-            if elapsed < best_time:
-                best, best_time = algorithm, elapsed
-        return best
+        if len(candidates) == 1:
+            return likely
+        function = getattr(self._kernels, kernel)
+        times = dict.fromkeys(sorted(candidates, key=lambda name: name != likely), float("inf"))
+        for run in range(_MOST_RUNS):
+            best = min(times.values())
+            for algorithm in [name for name in times if times[name] <= best * _HOPELESS]:
+                call = partial(function, *arrays, **(options | {"algorithm": algorithm}))
+                first = _time(call)
+                again = run == 0 and first < _SHORT_RUN
+                times[algorithm] = min(times[algorithm], first, _time(call) if again else first)
+            if run > 0 and min(times.values()) * (run + 1) > _STEADY:
+                break
+        return min(times, key=times.__getitem__)
 
 
 class Geometry:
@@ -216,19 +224,10 @@ def forget() -> None:
     _memory.clear()
 
 
-def _time(function: Callable[..., Any], arrays: Sequence[Any], options: dict[str, Any], limit: float) -> float:
-    """The best of some runs. The first one may have to get its memory, so a short one decides nothing."""
-    best, total = float("inf"), 0.0
-    for run in range(_MOST_RUNS):
-        start = perf_counter()
-        function(*arrays, **options)
-        elapsed = perf_counter() - start
-        best, total = min(best, elapsed), total + elapsed
-        if best > limit * _HOPELESS and total > _STEADY:
-            break
-        if total > _STEADY and (run + 1 >= _NUM_RUNS or (run > 0 and best > _LONG_RUN)):
-            break
-    return best
+def _time(call: Callable[[], Any]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
 
 
 def _roles(kernel: str, arrays: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
