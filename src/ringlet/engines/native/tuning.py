@@ -43,6 +43,9 @@ _SHORT_RUN = 0.02
 _HOPELESS = 1.5
 """An algorithm that takes this many times as long as the best one is not run again."""
 
+_GENERATION = "2"
+"""Raised when algorithms come or change: choices that were made without them are forgotten."""
+
 ConvolutionCall = tuple[str, list[Any], dict[str, Any]]
 """Kernel, arrays, options."""
 
@@ -59,7 +62,7 @@ class Tuner:
             raise UnknownNameError("tuning", tuning, TUNINGS)
         self._kernels = kernels
         self._exact = exact
-        self._prefix = ":".join((*_identity(kernels), dtype.name, "exact" if exact else "any"))
+        self._prefix = ":".join((_GENERATION, *_identity(kernels), dtype.name, "exact" if exact else "any"))
         switched_off = os.environ.get(ENVIRONMENT_VARIABLE, "").lower() in ("off", "0", "no", "false")
         self._measures = tuning == "measured" and not switched_off
 
@@ -153,10 +156,14 @@ def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
 def heuristic(geometry: Geometry, *, exact: bool) -> str:
     """A choice by shape: Winograd where it saves enough multiplications, GEMM between many channels, else direct.
 
+    Winograd along rows for few channels, in two dimensions for many.
+
     The limits come from measurements; near them the algorithms take about the same time.
     """
     candidates = applicable(geometry, exact=exact)
     taps = geometry.taps_inside()
+    if "winograd_rows" in candidates and _suits_rows(geometry):
+        return "winograd_rows"
     if "winograd4" in candidates and _enough_channels_for_winograd(geometry):
         name, multiplications = _winograd(geometry)
         limit = 1.0 if geometry.kernel == "conv2d_backward_weight" else 0.75
@@ -175,6 +182,12 @@ def _enough_channels_for_winograd(geometry: Geometry) -> bool:
         return min(filters, channels) >= 16
     summed, produced = (channels, filters) if geometry.kernel == "conv2d_forward" else (filters, channels)
     return summed >= 16 and produced >= 8
+
+
+def _suits_rows(geometry: Geometry) -> bool:
+    """Winograd along rows is for few channels, but more than one or two, and rows of several tiles."""
+    filters, channels = geometry.weight[:2]
+    return min(filters, channels) >= 3 and filters * channels <= 1024 and geometry.output[2] >= 8
 
 
 def _winograd(geometry: Geometry) -> tuple[str, float]:
