@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find src native -type f \
 	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
-CHECKED := src tests benchmarks scripts
+CHECKED := src tests benchmarks examples scripts
 
 # One thread per process: the tests run in PYTEST_WORKERS processes. Their caches stay inside the repository's build folder.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache
@@ -48,7 +48,7 @@ check-kernels: $(VENV)/.installed-dev
 	to see why: $(PIP) install -v --no-build-isolation . ; to accept it: make test KERNELS=reference')"
 
 bench: $(VENV)/.installed-dev  ## the benchmarks whose figures the README quotes
-	for name in startup training_speed thread_scaling memory kernels; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in startup training_speed thread_scaling memory kernels exchange worker_scaling checkpoint_cost; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 docs: $(VENV)/.installed-dev  ## rewrite the tables in docs/ from the code
 	$(BIN)/python scripts/update_docs.py
@@ -75,5 +75,5 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/.created
 # torch comes first and pinned: the plain name could bring another build of it.
 $(VENV)/.installed-dev: $(SOURCES) constraints.txt | $(VENV)/.created
 	$(PIP) install -c constraints.txt torch
-	$(PIP) install --no-build-isolation -c constraints.txt '.[dev]'
+	$(PIP) install --no-build-isolation -c constraints.txt '.[dev,mpi,report]'
 	touch $(VENV)/.installed $@

@@ -4,11 +4,6 @@ The way: ``environments`` finds out who started this process and as which rank -
 *communicator* (:mod:`ringlet.comm.contract`): ``single``, ``node`` (one machine, shared memory), ``mpi`` or ``torch``.
 The last two join the shared memory inside each machine with a *wire* between machines (``layered``). ``world`` holds
 the communicator of the whole process for scripts; ``compression`` makes less travel over slow links.
+
+Nothing is imported here: launchers need ``environments`` alone, in every process that they start.
 """
-
-from __future__ import annotations
-
-from ringlet.comm.connect import connect
-from ringlet.comm.contract import Communicator, Handle, Op
-
-__all__ = ["Communicator", "Handle", "Op", "connect"]
