@@ -171,7 +171,8 @@ def test_an_abort_of_mpi_passes_its_code(launch, script):
         "from mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    MPI.COMM_WORLD.Abort(9)\nMPI.COMM_WORLD.Barrier()\n"
     )
     done = launch("-n", 2, "--launcher", "mpi", script(text))
-    assert (done.returncode, "MPI_Abort" in done.stderr) == (9, True)
+    # MPI's own words reach us only if the relay is quicker than mpiexec, which kills it
+    assert (done.returncode, "ended with exit code 9 before all ranks had ended" in done.stderr) == (9, True)
 
 
 def test_threads_are_the_cores_divided_by_the_ranks(launch, script, launcher):

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,9 @@ while words and words[0].startswith("-"):
 holder = {{"ringa": {first}, "ringb": {second}}}[words[0]]
 os.execvp("nsenter", ["nsenter", "-t", str(holder), "-n", "-u", "-m", "--", "sh", "-c", " ".join(words[1:])])
 """
+CLOSED = """import json, os, sys
+if os.path.exists({fault!r}):
+    sys.exit("no route to host")"""
 
 
 @dataclass
@@ -47,6 +51,10 @@ class Machines:
 
     def inside(self, machine: int, command: list[str]) -> list[str]:
         return ["nsenter", "-t", str(self.holders[machine]), "-n", "-u", "-m", "--", *command]
+
+    def is_connected(self, machine: int) -> bool:
+        words = self.inside(machine, ["ip", "-json", "link", "show", "cable"])
+        return bool(json.loads(command_output(words))[0]["operstate"] == "UP")
 
     def received(self, machine: int) -> int:
         """Bytes that have come through the cable."""
@@ -109,6 +117,8 @@ def _connect(folder: Path, holders: list[int]) -> Machines:
     for machine, address in enumerate(ADDRESSES):
         command_output(machines.inside(machine, ["ip", "address", "add", f"{address}/24", "dev", "cable"]))
         command_output(machines.inside(machine, ["ip", "link", "set", "cable", "up"]))
+    while not all(machines.is_connected(machine) for machine in range(len(NAMES))):
+        time.sleep(0.01)  # the kernel notices a moment later that both ends are plugged in
     return machines
 
 
@@ -190,3 +200,38 @@ def test_ssh_gets_the_host_and_words_of_ours_only(machines, begin, script):
     calls = [json.loads(line) for line in machines.record.read_text().splitlines()]
     assert [next(word for word in words if not word.startswith("-")) for words in calls] == ["ringb"]
     assert not any("hostile" in word or "RINGLET" in word for words in calls for word in words)
+
+
+def test_a_host_that_stays_away_is_left_out(machines, begin, script):
+    text = "import os\nprint(os.uname().nodename)\n"
+    words = ["--hosts", "ringa:1,ringb:1,ringc:1", "--min-workers", "2", "--output", "prefix", str(script(text))]
+    done = run_on_both(machines, begin, words)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[rank 0] ringa", "[rank 1] ringb"]), done.stderr
+    assert done.stderr.startswith("left out because they do not answer: ringc; starting 2 of 3 workers\n")
+
+
+def test_too_few_hosts_are_no_job(machines, begin, script):
+    words = ["--hosts", "ringa:1,ringc:1", "--min-workers", "2", str(script("print('ran')"))]
+    done = run_on_both(machines, begin, words)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "no answer from ringc: 1 of 2 workers remain, at least 2 are needed\n"
+
+
+def test_training_goes_on_with_the_hosts_that_remain(machines, begin, tmp_path):
+    """The second host dies with its rank: nobody can be started there any more."""
+    words = ["train", "--launcher", "mpi", "--hosts", "ringa:1,ringb:1", "--min-workers", "1", "--restarts", "1"]
+    words += ["--run-dir", str(tmp_path / "run"), "--model", "simplemlp", "--dataset", "digits", "--shards", "2"]
+    words += ["--steps-per-epoch", "5", "--num-epochs", "2", "--checkpoint-every", "2 steps"]
+    fault = f"kill@rank=1,step=7,phase=forward,once={tmp_path / 'fault'}"
+    environment = {**machines.environment, "RINGLET_FAULT": fault, "RINGLET_RESTART_DELAY": "0"}
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        ssh.read_text().replace("import json, os, sys\n", f"{CLOSED.format(fault=str(tmp_path / 'fault'))}\n")
+    )
+    done = begin(machines.inside(0, [sys.executable, "-m", "ringlet", *words]), environment).finish()
+    assert done.returncode == 0, done.stderr
+    assert "restart 1 of 1: rank 1 was killed by signal 9 (SIGKILL)" in done.stderr
+    assert "left out because they do not answer: ringb; starting 1 of 2 workers" in done.stderr
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.ndjson").read_text().splitlines()]
+    assert [event["step"] for event in events if event["event"] == "step_finished"] == list(range(1, 11))
+    assert [event["num_workers"] for event in events if "num_workers" in event] == [2, 1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from ringlet.errors import UsageError
 
 if TYPE_CHECKING:
+    from ringlet.config import RunConfig
     from ringlet.launch.plan import LaunchPlan
 
 NumWorkers = Annotated[
@@ -26,6 +28,19 @@ Output = Annotated[
     typer.Option("--output", metavar="plain|prefix|DIR", help="What workers print: prefixed by rank, or to files"),
 ]
 
+Restarts = Annotated[
+    int,
+    typer.Option(
+        "--restarts", metavar="INT", help="Start all workers again so often if one dies, hangs or fails", min=0
+    ),
+]
+MinWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--min-workers", metavar="INT", help="Go on without hosts that do not answer, if so many remain", min=1
+    ),
+]
+
 
 def launch_plan(
     num_workers: int | None,
@@ -34,9 +49,11 @@ def launch_plan(
     launcher: str = "auto",
     output: str = "plain",
     threads: int | None = None,
+    restarts: int = 0,
+    min_workers: int | None = None,
 ) -> LaunchPlan | None:
     """The checked plan of a start; None if there is nothing to start because nothing was asked for."""
-    if num_workers is None and hosts is None and hostfile is None:
+    if num_workers is None and hosts is None and hostfile is None and not restarts:
         return None
     from ringlet.launch.hosts import parse_hosts, read_hostfile
     from ringlet.launch.plan import LaunchPlan
@@ -44,17 +61,69 @@ def launch_plan(
     if hosts is not None and hostfile is not None:
         raise UsageError("--hosts and --hostfile exclude each other: give one of them")
     machines = parse_hosts(hosts) if hosts is not None else read_hostfile(hostfile) if hostfile is not None else ()
-    return LaunchPlan(num_workers, machines, launcher, threads, output)
+    return LaunchPlan(num_workers, machines, launcher, threads, output, restarts, min_workers)
 
 
-def start_workers(arguments: Sequence[str], plan: LaunchPlan | None) -> int | None:
+def start_workers(
+    arguments: Sequence[str], plan: LaunchPlan | None, config: RunConfig | None = None, point: str = ""
+) -> int | None:
     """Start this command line on all workers and give its exit code; None if this process is to do the work itself.
 
-    A process that a launcher has started already joins the others instead.
+    A process that a launcher has started already joins the others instead. For restarts a run gives its ``config`` and
+    ``point``, the option that names the checkpoint to go on from: what it names counts until there is a newer one.
     """
     if plan is None:
         return None
     from ringlet.launch import relaunch
     from ringlet.launch.plan import must_start
 
-    return relaunch(list(arguments), plan) if must_start(plan) else None
+    if not must_start(plan):
+        return None
+    if config is None or not plan.restarts:
+        return relaunch(arguments, plan)
+    from ringlet.training.run_directory import CHECKPOINTS
+
+    again = (point, "auto") if config.resume not in (None, "auto") else ()
+    with _fixed_directory(config) as path:
+        fixed = [*arguments, *(() if config.run_dir else ("--run-dir", str(path)))]
+        return relaunch(fixed, plan, checkpoints=path / CHECKPOINTS, again=again)
+
+
+@contextmanager
+def _fixed_directory(config: RunConfig) -> Iterator[Path]:
+    """The run directory, the same for all attempts. If it was not given it is made, so that no other run takes it."""
+    from ringlet.training.run_directory import check_run_directory, run_path
+
+    check_run_directory(config)
+    if config.run_dir:
+        yield Path(config.run_dir)
+        return
+    path = _claim(lambda: run_path(config))
+    try:
+        yield path
+    finally:
+        with suppress(OSError):
+            path.rmdir()  # if the run has not even begun
+
+
+def _claim(propose: Callable[[], Path]) -> Path:
+    while True:
+        path = propose()
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(
+                f"run directory '{path}' cannot be made: {error.strerror}. Give another --run-dir"
+            ) from None
+        return path
+
+
+def as_attempt(config: RunConfig) -> RunConfig:
+    """The configuration of a worker: one that was started again goes on where the attempt before it was."""
+    from ringlet.launch.restarts import current_attempt
+
+    if config.resume is None and config.run_dir and current_attempt():
+        return config.replace(resume="auto")
+    return config

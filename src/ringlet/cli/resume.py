@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, Output, launch_plan, start_workers
+from ringlet.cli.launching import (
+    HostFile,
+    Hosts,
+    Launcher,
+    MinWorkers,
+    NumWorkers,
+    Output,
+    Restarts,
+    launch_plan,
+    start_workers,
+)
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import UsageError
 
@@ -22,6 +32,8 @@ def resume(
     hostfile: HostFile = None,
     launcher: Launcher = "auto",
     output: Output = "plain",
+    restarts: Restarts = 0,
+    min_workers: MinWorkers = None,
     at: Annotated[
         str, typer.Option("--at", metavar="STEP|epoch:N", help="this checkpoint (default: the newest good one)")
     ] = "auto",
@@ -43,8 +55,8 @@ def resume(
     given = {name: value for name, value in values.items() if value is not None}
     settings = gather(stored, os.environ, given | {"run_dir": str(run), "resume": at})
     config = settings.build()
-    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads)
-    exit_code = start_workers(ctx.obj, plan)
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads, restarts, min_workers)
+    exit_code = start_workers(ctx.obj, plan, config, "--at")
     return execute(config, settings.remarks, json=json) if exit_code is None else exit_code
 
 

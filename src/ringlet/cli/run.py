@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, Output, launch_plan
+from ringlet.cli.launching import HostFile, Hosts, Launcher, MinWorkers, NumWorkers, Output, Restarts, launch_plan
 
 
 def run(
@@ -22,6 +22,8 @@ def run(
         int | None, typer.Option("--threads", metavar="INT", help="Threads of each worker; default: cores / workers")
     ] = None,
     output: Output = "plain",
+    restarts: Restarts = 0,
+    min_workers: MinWorkers = None,
 ) -> None:
     """Start a script on many workers.
 
@@ -30,7 +32,7 @@ def run(
     """
     from ringlet.launch import LaunchPlan, start
 
-    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads)
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
     target = [*(["-m", module] if module is not None else []), *(command or [])]
     raise typer.Exit(start(target, plan or LaunchPlan(None, (), launcher, threads, output)))
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, Output, launch_plan, start_workers
+from ringlet.cli.launching import (
+    HostFile,
+    Hosts,
+    Launcher,
+    MinWorkers,
+    NumWorkers,
+    Output,
+    Restarts,
+    as_attempt,
+    launch_plan,
+    start_workers,
+)
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import EXIT_OK
 
@@ -27,6 +38,8 @@ def train(
     hostfile: HostFile = None,
     launcher: Launcher = "auto",
     output: Output = "plain",
+    restarts: Restarts = 0,
+    min_workers: MinWorkers = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with options; see config.toml of any run")
     ] = None,
@@ -45,9 +58,10 @@ def train(
     given = {name: value for name, value in values.items() if value is not None}
     settings = gather(config, os.environ, given)
     run_config = settings.build()
-    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, run_config.threads)
-    exit_code = start_workers(ctx.obj, plan)
-    return execute(run_config, settings.remarks, json=json) if exit_code is None else exit_code
+    threads = run_config.threads
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
+    exit_code = start_workers(ctx.obj, plan, run_config, "--resume")
+    return execute(as_attempt(run_config), settings.remarks, json=json) if exit_code is None else exit_code
 
 
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:

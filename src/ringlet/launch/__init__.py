@@ -2,7 +2,8 @@
 
 ``starting`` chooses MPI (``mpiexec`` finds the program, ``mpi`` runs it, ``relay`` stands beside each rank) or plain
 processes (``local``). ``supervise`` is the loop, ``job`` knows who failed first, ``output`` where lines go,
-``worker`` what each rank runs. ``function`` calls a function on all ranks and brings back what it returns.
+``worker`` what each rank runs, ``restarts`` whether all are started again. ``function`` calls a function on all ranks
+and brings back what it returns.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -21,6 +21,7 @@ LEFT_SECONDS = 5.0
 ASKED_SECONDS = 60.0
 """… after a rank left because all were asked to: others may still be saving."""
 SIGNAL_BASE = 128
+_MAX_CAUSE = 400
 _SIGNAL_HINTS = {
     signal.SIGKILL: "Often the system ran out of memory: try a smaller batch or fewer workers.",
     signal.SIGSEGV: "A compiled library crashed: set PYTHONFAULTHANDLER=1 to see where.",
@@ -35,6 +36,14 @@ class Outcome:
     exit_code: int
     failure: str | None = None
     """What is to say about it, beginning with the rank that failed first."""
+    cause: str | None = None
+    """The same in one line."""
+    asked: int | None = None
+    """The signal by which the job was asked to end, if it was."""
+    is_absence: bool = False
+    """Whether nothing could be started because hosts did not answer."""
+    is_loss: bool = False
+    """Whether contact with the ranks was lost before they said how they ended."""
 
 
 class Job:
@@ -73,18 +82,20 @@ class Job:
                 self._pids[rank] = pid
                 self._places[rank] = f"rank {rank} of {self.size} on {host}"
             case {"event": "failed", "text": str(text), "exit_code": int(code), "secondary": bool(secondary)}:
-                self._note_failure(rank, f"{self._places[rank]} failed:\n{text}", code, secondary)
+                self._note_failure(rank, text, code, secondary)
             case {"event": "leaving", "exit_code": int(code)}:
                 self._note_leaving(rank, code)
-            case {"event": "ended", "return_code": int(code)}:
-                self.ended(rank, code)
+            case {"event": "ended", "return_code": int(code), "out_of_memory": bool(out_of_memory)}:
+                self.ended(rank, code, out_of_memory=out_of_memory)
 
     def _note_failure(self, rank: int, text: str, code: int, secondary: bool) -> None:
         self._failed.add(rank)
+        failure, essence = f"{self._places[rank]} failed:\n{text}", _essence(text)
+        cause = essence if essence.startswith(f"rank {rank} ") else f"rank {rank} failed ({essence})"
         if secondary:
-            self._secondary = self._secondary or Outcome(code, text)
+            self._secondary = self._secondary or Outcome(code, failure, cause)
         else:
-            self.fail(text, code)
+            self.fail(failure, code, cause)
         self._hurry(FAILED_SECONDS)
 
     def _note_leaving(self, rank: int, code: int) -> None:
@@ -92,7 +103,7 @@ class Job:
             self._left = (rank, code)
             self._hurry(LEFT_SECONDS if self.asked is None else ASKED_SECONDS)
 
-    def ended(self, rank: int, return_code: int) -> None:
+    def ended(self, rank: int, return_code: int, *, out_of_memory: bool = False) -> None:
         """A rank's process ended: with its exit code or, negative, by a signal."""
         if rank in self._returned:
             return
@@ -102,28 +113,22 @@ class Job:
         if return_code < 0 and -return_code == self.asked:
             self._note_leaving(rank, SIGNAL_BASE - return_code)
         elif return_code < 0:
-            self.fail(self._describe_kill(rank, -return_code), EXIT_RANK_DIED)
+            how, hint = _describe_signal(-return_code, out_of_memory)
+            place = self._places[rank].replace(f"rank {rank} of", f"rank {rank} (pid {self._pids[rank]}) of")
+            self.fail(f"{place} {how}. {hint}".rstrip(), EXIT_RANK_DIED, f"rank {rank} {how}")
             self._hurry(FAILED_SECONDS)
         else:
             self._note_leaving(rank, return_code)
-
-    def _describe_kill(self, rank: int, number: int) -> str:
-        try:
-            name, hint = f" ({signal.Signals(number).name})", _SIGNAL_HINTS.get(signal.Signals(number), "")
-        except ValueError:
-            name, hint = "", ""
-        place = self._places[rank].replace(f"rank {rank} of", f"rank {rank} (pid {self._pids[rank]}) of")
-        return f"{place} was killed by signal {number}{name}. {hint}".rstrip()
 
     def stopped(self) -> None:
         """The ranks ended because they were asked to, without saying how."""
         if self.asked is not None and self._left is None:
             self._left = (0, SIGNAL_BASE + self.asked)
 
-    def fail(self, text: str, exit_code: int) -> None:
+    def fail(self, text: str, exit_code: int, cause: str | None = None, *, is_loss: bool = False) -> None:
         """The job cannot succeed any more; the first reason counts and is told at once."""
         if self._outcome is None:
-            self._outcome = Outcome(exit_code or EXIT_FAILED, text)
+            self._outcome = Outcome(exit_code or EXIT_FAILED, text, cause or _essence(text), is_loss=is_loss)
             self._tell(text)
 
     def kill_in(self, seconds: float) -> None:
@@ -166,12 +171,32 @@ class Job:
             outcome = Outcome(SIGNAL_BASE + self.asked)
         if outcome is not None and outcome.failure and outcome is not self._outcome:
             self._tell(outcome.failure)
-        return outcome or Outcome(0)
+        return replace(outcome or Outcome(0), asked=self.asked)
 
     def _describe_leaving(self, rank: int, code: int) -> Outcome:
         """Nothing is to say if all ranks left with one code: then they knew what they did."""
         others = set(range(self.size)) - {rank}
+        cause = f"rank {rank} left with exit code {code}"
         if self.asked is not None or all(self._returned.get(other) == code for other in others):
-            return Outcome(code)
+            return Outcome(code, None, cause)
         missed = " while others waited for it" if self.killing or self._failed else ""
-        return Outcome(code, f"{self._places[rank]} left with exit code {code}{missed}")
+        return Outcome(code, f"{self._places[rank]} left with exit code {code}{missed}", cause)
+
+
+def _describe_signal(number: int, out_of_memory: bool) -> tuple[str, str]:
+    """How a rank was killed, and what may be behind it."""
+    try:
+        known = signal.Signals(number)
+    except ValueError:
+        return f"was killed by signal {number}", ""
+    how = f"was killed by signal {number} ({known.name})"
+    if out_of_memory:
+        return f"{how}: memory ran out", "Try a smaller batch or fewer workers."
+    return how, _SIGNAL_HINTS.get(known, "")
+
+
+def _essence(text: str) -> str:
+    """One line of a message: of a traceback the last, else the first."""
+    lines = [line for line in text.strip().splitlines() if line.strip()] or [""]
+    line = lines[-1 if lines[0].startswith("Traceback") else 0].strip()
+    return line if len(line) <= _MAX_CAUSE else f"{line[:_MAX_CAUSE]}…"

@@ -51,7 +51,7 @@ class LocalRanks:
         for rank, code, last in self._processes.ended():
             for stream, data in last:
                 job.take(rank, stream, data)
-            job.ended(rank, code)
+            job.ended(rank, code, out_of_memory=self._processes.memory.explains(code))
 
     def forward(self, number: int) -> None:
         """Send a signal to every rank."""

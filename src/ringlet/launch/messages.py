@@ -29,9 +29,9 @@ def leaving(exit_code: int) -> bytes:
     return _line(event="leaving", exit_code=exit_code)
 
 
-def ended(return_code: int) -> bytes:
+def ended(return_code: int, *, out_of_memory: bool = False) -> bytes:
     """The rank's process ended: with its exit code or, negative, by a signal."""
-    return _line(event="ended", return_code=return_code)
+    return _line(event="ended", return_code=return_code, out_of_memory=out_of_memory)
 
 
 def _line(**fields: Any) -> bytes:

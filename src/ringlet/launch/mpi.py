@@ -96,7 +96,8 @@ class MpiRanks:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         text = f"{self._launcher.path} {how} before all ranks had ended"
         exit_code = code if 0 < code < SIGNAL_BASE else EXIT_RANK_DIED
-        job.fail(f"{text}. It said:\n{words[:_MAX_NOISE]}" if words else text, exit_code)
+        said = f". It said:\n{words[:_MAX_NOISE]}" if words else ""
+        job.fail(f"{text}{said}", exit_code, text, is_loss=True)
 
     def forward(self, number: int) -> None:
         """Send a signal to every rank, by way of mpiexec and the relays."""

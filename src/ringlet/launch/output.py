@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from ringlet.errors import UsageError
 from ringlet.launch.frames import STDERR, STDOUT
@@ -43,11 +43,11 @@ class Output(Protocol):
         """Nothing more comes; unfinished lines are written."""
 
 
-def create_output(kind: str, size: int, write: Write, *, terminal: bool = False) -> Output:
-    """``plain``, ``prefix``, or else a folder. ``terminal``: the error output is one."""
+def create_output(kind: str, size: int, write: Write, *, terminal: bool = False, append: bool = False) -> Output:
+    """``plain``, ``prefix``, or else a folder. ``terminal``: the error output is one; ``append``: to existing files."""
     if kind in ("plain", "prefix"):
         return Merged(write, size, raw_rank=0 if kind == "plain" else None, terminal=terminal)
-    return Files(Path(kind), size, write)
+    return Files(Path(kind), size, write, append=append)
 
 
 class Merged:
@@ -133,8 +133,9 @@ def _last_state(line: bytes) -> bytes | None:
 class Files:
     """One file per rank and stream: ``rank-3.out`` and ``rank-3.err``."""
 
-    def __init__(self, folder: Path, size: int, write: Write) -> None:
+    def __init__(self, folder: Path, size: int, write: Write, *, append: bool = False) -> None:
         self._folder = folder
+        self._mode: Literal["ab", "wb"] = "ab" if append else "wb"
         self._write = write
         self._width = len(str(size - 1))
         self._files: dict[tuple[int, int], BinaryIO] = {}
@@ -149,7 +150,7 @@ class Files:
 
     def _open(self, rank: int, stream: int) -> None:
         name = f"rank-{rank:0{self._width}}.{'out' if stream == STDOUT else 'err'}"
-        self._files[rank, stream] = (self._folder / name).open("wb", buffering=0)
+        self._files[rank, stream] = (self._folder / name).open(self._mode, buffering=0)
 
     def write(self, rank: int, stream: int, data: bytes) -> None:
         """Append."""

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from ringlet.comm import environments
 from ringlet.errors import UnknownNameError, UsageError
 from ringlet.launch.hosts import Host
+from ringlet.launch.messages import is_rank
 
 LAUNCHERS = ("auto", "mpi", "local")
 LAUNCHER_VARIABLE = "RINGLET_LAUNCHER"
 MAX_WORKERS = 65536
 MAX_THREADS = 4096
+MAX_RESTARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class LaunchPlan:
     output: str = "plain"
     """``plain``: rank 0's as it is, lines of the others with their rank; ``prefix``: every line with its rank; else a
     folder that takes one file per rank and stream."""
+    restarts: int = 0
+    """How often the job is started again after a failure; see ``restarts``."""
+    min_workers: int | None = None
+    """Hosts that do not answer are left out as long as so many workers remain; default: none is left out."""
 
     def __post_init__(self) -> None:
         if self.launcher not in LAUNCHERS:
@@ -44,6 +50,12 @@ class LaunchPlan:
             raise UsageError(
                 f"{self.size} workers do not fit the hosts, which take {self.slots} together: "
                 f"give hosts more ranks (as in a:4,b:4) or ask for fewer workers"
+            )
+        if not 0 <= self.restarts <= MAX_RESTARTS:
+            raise UsageError(f"the number of restarts is {self.restarts}: expected 0 to {MAX_RESTARTS}")
+        if self.min_workers is not None and not 1 <= self.min_workers <= self.size:
+            raise UsageError(
+                f"the smallest number of workers is {self.min_workers}: expected 1 to {self.size}, all of them"
             )
         if self.launcher == "local" and not self.is_local:
             raise UsageError("the local launcher starts ranks on this machine only: leave out the hosts or use MPI")
@@ -76,7 +88,7 @@ class LaunchPlan:
 def must_start(plan: LaunchPlan) -> bool:
     """Whether ranks have to be started: not within a rank that mpiexec, srun, torchrun or Ringlet started already.
 
-    Raises :class:`UsageError` if there are other ranks than the plan asks for.
+    Raises :class:`UsageError` if there are other ranks than the plan asks for, or ranks that cannot be started again.
     """
     world = environments.detect()
     if world is None:
@@ -85,5 +97,10 @@ def must_start(plan: LaunchPlan) -> bool:
         raise UsageError(
             f"{plan.num_workers} workers are asked for, but this process is rank {world.rank} of {world.size} that a "
             f"launcher ({world.launcher}) has started: leave out -n, or leave out the launcher"
+        )
+    if plan.restarts and not is_rank():
+        raise UsageError(
+            f"this process is rank {world.rank} of {world.size} that a launcher ({world.launcher}) has started, which "
+            f"--restarts cannot start again: leave out --restarts, or leave out the launcher and give -n"
         )
     return False

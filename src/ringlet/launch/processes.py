@@ -14,6 +14,7 @@ from typing import Any
 
 import ringlet
 from ringlet.launch.frames import MESSAGES, STDERR, STDOUT
+from ringlet.launch.memory import MemoryWatch
 
 REPORT_VARIABLE = "RINGLET_REPORT"
 """Number of the file descriptor on which a rank reports to the process that started it."""
@@ -42,6 +43,7 @@ class Processes:
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._pipes: dict[int, dict[int, int]] = {}
+        self.memory = MemoryWatch()
 
     def start(self, rank: int, command: Sequence[str], environ: Mapping[str, str], *, inherit: bool = False) -> int:
         """Start a rank and give its process id. ``inherit`` hands down all file descriptors (those of MPI)."""

@@ -50,7 +50,7 @@ class Relay:
             for _, code, last in self._processes.ended():
                 for stream, data in last:
                     self._send(stream, data)
-                self._send(frames.MESSAGES, messages.ended(code))
+                self._send(frames.MESSAGES, messages.ended(code, out_of_memory=self._processes.memory.explains(code)))
                 return self._leave(code)
             self._check_parent()
         return EXIT_RANK_DIED

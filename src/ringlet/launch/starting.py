@@ -1,4 +1,4 @@
-"""Start ranks by a plan and stay with them until the last has ended."""
+"""Start ranks by a plan, stay with them until the last has ended, and start them again if the plan says so."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ringlet.errors import UsageError
-from ringlet.launch.job import Job, Outcome
+from ringlet.errors import EXIT_RANK_DIED, UsageError
+from ringlet.launch.frames import STDERR
+from ringlet.launch.job import SIGNAL_BASE, Job, Outcome
 from ringlet.launch.local import LocalRanks
 from ringlet.launch.mpi import MpiRanks
 from ringlet.launch.mpiexec import MpiLauncher, find_mpi
 from ringlet.launch.output import Write, create_output
 from ringlet.launch.plan import LaunchPlan, must_start
-from ringlet.launch.supervise import Ranks, supervise
+from ringlet.launch.probe import answering_hosts, without_absent
+from ringlet.launch.restarts import ATTEMPT_VARIABLE, CheckpointWatch, Supervisor, restart_delay
+from ringlet.launch.supervise import Ranks, caught_signals, supervise
 from ringlet.launch.terminal import terminal_environment
+
+Command = Callable[[LaunchPlan, bool], Sequence[str]]
+"""What ranks run, by the plan they are started with and whether an earlier attempt has made progress."""
 
 
 def start(command: Sequence[str], plan: LaunchPlan) -> int:
@@ -25,16 +32,78 @@ def start(command: Sequence[str], plan: LaunchPlan) -> int:
 
     Within a rank that a launcher has started already, the command runs in this process as that rank.
     """
+    words = _checked(command)
+    return _start_or_join(lambda _plan, _progressed: words, plan)
+
+
+def relaunch(
+    arguments: Sequence[str], plan: LaunchPlan, *, checkpoints: Path | None = None, again: Sequence[str] = ()
+) -> int:
+    """Run ``ringlet`` with these arguments on all ranks of the plan; the exit code of the job.
+
+    With restarts: a new entry in the folder ``checkpoints`` is progress, and arguments of later attempts then end with
+    ``again``.
+    """
+
+    def command(actual: LaunchPlan, has_progressed: bool) -> list[str]:
+        number = [] if actual.size == plan.size else ["-n", str(actual.size)]
+        return ["-m", "ringlet", *arguments, *(again if has_progressed else ()), *number]
+
+    return _start_or_join(command, plan, checkpoints)
+
+
+def _start_or_join(command: Command, plan: LaunchPlan, checkpoints: Path | None = None) -> int:
     if not must_start(plan):
         from ringlet.launch import worker
 
-        return worker.run(_checked(command))
-    return execute(_checked(command), plan, write_through).exit_code
+        return worker.run(command(plan, False))
+    if plan.restarts:
+        restart_delay(1)  # a mistake there is better told before anything starts
+    launcher = choose(plan)
+    with caught_signals() as caught:
+        supervisor = Supervisor(plan.restarts, _Attempts(command, plan, launcher, caught).run, _say)
+        supervisor.caught = caught
+        supervisor.workers = f"{plan.size} worker{'s' if plan.size > 1 else ''}"
+        if checkpoints is not None:
+            elsewhere = bool(plan.hosts) and not plan.hosts[0].is_this_machine
+            supervisor.token = CheckpointWatch(checkpoints, elsewhere).token
+        return supervisor.run().exit_code
 
 
-def relaunch(arguments: Sequence[str], plan: LaunchPlan) -> int:
-    """Run ``ringlet`` with these arguments on all ranks of the plan; the exit code of the job."""
-    return start(["-m", "ringlet", *arguments], plan)
+@dataclass(frozen=True)
+class _Attempts:
+    """Does a job once, as often as it is called."""
+
+    command: Command
+    plan: LaunchPlan
+    launcher: MpiLauncher | None
+    caught: list[int]
+
+    def run(self, number: int, has_progressed: bool) -> Outcome:
+        """On the hosts that are there, if the plan can do without some."""
+        plan = self.plan
+        if plan.min_workers is not None and self.launcher is not None and not plan.is_local:
+            present = answering_hosts(plan.hosts, self.launcher, os.environ, caught=self.caught)
+            if self.caught:
+                return Outcome(SIGNAL_BASE + self.caught[0], asked=self.caught[0])
+            absent = ", ".join(host.name for host in plan.hosts if host not in present)
+            reduced = without_absent(plan, present)
+            if reduced is None:
+                return _too_few(plan, absent, sum(host.slots for host in present))
+            if absent:
+                _say(f"left out because they do not answer: {absent}; starting {reduced.size} of {plan.size} workers")
+            plan = reduced
+        command = self.command(plan, has_progressed)
+        return _run(command, plan, self.launcher, write_through, attempt=number, caught=self.caught)
+
+
+def _too_few(plan: LaunchPlan, absent: str, remaining: int) -> Outcome:
+    cause = (
+        f"no answer from {absent}: {remaining} of {plan.size} workers remain, at least {plan.min_workers} are needed"
+    )
+    if not plan.restarts:
+        _say(cause)
+    return Outcome(EXIT_RANK_DIED, cause, cause, is_absence=True)
 
 
 def execute(
@@ -45,23 +114,43 @@ def execute(
     tell: Callable[[str], None] | None = None,
     seconds: float | None = None,
 ) -> Outcome:
-    """Start ranks, pass what they print to ``write`` and failures to ``tell`` (default: also ``write``)."""
+    """Start ranks once, pass what they print to ``write`` and failures to ``tell`` (default: also ``write``)."""
     launcher = choose(plan)
-    environ = {**os.environ, **terminal_environment(plan.output, os.environ)}
+    with caught_signals() as caught:
+        return _run(command, plan, launcher, write, tell=tell, seconds=seconds, caught=caught)
+
+
+def _run(
+    command: Sequence[str],
+    plan: LaunchPlan,
+    launcher: MpiLauncher | None,
+    write: Write,
+    *,
+    caught: list[int],
+    attempt: int = 0,
+    tell: Callable[[str], None] | None = None,
+    seconds: float | None = None,
+) -> Outcome:
+    environ = {**os.environ, **terminal_environment(plan.output, os.environ), ATTEMPT_VARIABLE: str(attempt)}
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.flush()
-    with contextlib.closing(create_output(plan.output, plan.size, write, terminal=os.isatty(2))) as output:
+    kind = create_output(plan.output, plan.size, write, terminal=os.isatty(2), append=attempt > 0)
+    with contextlib.closing(kind) as output:
         job = Job(plan.size, output, tell)
         ranks = _start(command, plan, launcher, environ)
         if seconds is not None:
             job.limit(seconds)
-        return supervise(ranks, job)
+        return supervise(ranks, job, caught)
 
 
 def _start(command: Sequence[str], plan: LaunchPlan, launcher: MpiLauncher | None, environ: Mapping[str, str]) -> Ranks:
     if launcher is not None:
         return MpiRanks(command, plan, launcher, environ)
     return LocalRanks(command, plan.size, plan.threads, environ)
+
+
+def _say(text: str) -> None:
+    write_through(STDERR, f"{text}\n".encode())
 
 
 def choose(plan: LaunchPlan) -> MpiLauncher | None:

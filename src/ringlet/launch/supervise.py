@@ -36,18 +36,17 @@ class Ranks(Protocol):
         """End what still runs and let go of everything."""
 
 
-def supervise(ranks: Ranks, job: Job) -> Outcome:
-    """Run the job to its end. However this is left, no rank is left behind."""
+def supervise(ranks: Ranks, job: Job, caught: list[int]) -> Outcome:
+    """Run the job to its end; ``caught`` has signals to the launcher. However this is left, no rank is left behind."""
     try:
-        with _caught_signals() as caught:
-            while ranks.running:
-                ranks.pump(job, _TICK_SECONDS)
-                while caught:
-                    _ask(ranks, job, caught.pop(0))
-                job.tick()
-                if job.is_over:
-                    job.killing = job.killing or not job.all_returned
-                    ranks.kill()
+        while ranks.running:
+            ranks.pump(job, _TICK_SECONDS)
+            while caught:
+                _ask(ranks, job, caught.pop(0))
+            job.tick()
+            if job.is_over:
+                job.killing = job.killing or not job.all_returned
+                ranks.kill()
     finally:
         ranks.close()
     return job.conclude()
@@ -63,7 +62,7 @@ def _ask(ranks: Ranks, job: Job, number: int) -> None:
 
 
 @contextlib.contextmanager
-def _caught_signals() -> Iterator[list[int]]:
+def caught_signals() -> Iterator[list[int]]:
     """Signals that arrive are put into a list, in the main thread; in others nothing can be caught."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,0 +1,86 @@
+"""Signals to the launcher of a run, and going on by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import pytest
+from supervised import is_stopped, rank_process, wait_until
+
+STOPPED = "stop@rank=1,step=7,phase=forward,once"
+
+
+def stopped_in_the_second_epoch(runs, *words):
+    """A run whose rank 1 is stopped in step 7, and that rank's process."""
+    job = runs.start_training("--restarts", 3, *words, faults=[STOPPED])
+    job.wait_for("Epoch 1/2", stream="stderr")
+    process = rank_process(job, 1)
+    wait_until(lambda: is_stopped(process))
+    return job, process
+
+
+def test_sigterm_saves_and_leaves_and_the_run_can_go_on(runs, undisturbed):
+    job, process = stopped_in_the_second_epoch(runs)
+    job.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: is_stopped(process, signal.SIGTERM))
+    os.kill(process, signal.SIGCONT)
+    run = runs.finish(job)
+    assert (run.exit_code, run.restarts) == (5, []), run.stderr
+    assert "The model is saved" in run.stderr
+    assert max(path.name for path in (run.path / "checkpoints").iterdir()) == "step-00000007"
+    runs.resume("-n", 2).check_same_as(undisturbed())
+
+
+def test_a_second_sigterm_leaves_at_once_and_the_run_can_go_on(runs, undisturbed):
+    job, process = stopped_in_the_second_epoch(runs)
+    job.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: is_stopped(process, signal.SIGTERM))
+    job.process.send_signal(signal.SIGTERM)
+    run = runs.finish(job)
+    assert (run.exit_code, run.restarts) == (128 + signal.SIGTERM, []), run.stderr
+    runs.resume("-n", 2).check_same_as(undisturbed())
+
+
+def test_a_signal_between_two_attempts_ends_it(runs, undisturbed):
+    words, kill = ("--restarts", 3), ["kill@rank=1,step=7,phase=forward,once"]
+    job = runs.start_training(*words, faults=kill, RINGLET_RESTART_DELAY="600")
+    job.wait_for("starting 2 workers again in 600 s", stream="stderr")
+    job.process.send_signal(signal.SIGTERM)
+    run = runs.finish(job)
+    assert run.exit_code == 128 + signal.SIGTERM
+    assert run.stderr.endswith("stopped while waiting to start again\n")
+    runs.resume("-n", 2).check_same_as(undisturbed())
+
+
+@pytest.fixture
+def broken_off(runs):
+    """A run of four shards at two workers that has come to step 6, and was not started again."""
+    run = runs.train("--shards", 4, "--keep", 0, faults=["kill@rank=1,step=7,phase=forward"])
+    assert run.exit_code == 3
+    return run
+
+
+def test_another_number_of_workers_ends_with_the_same_bits(runs, undisturbed, broken_off):
+    for number in (1, 4):
+        shutil.copytree(broken_off.path, runs.folder / f"with{number}")
+        runs.resume("-n", number, run=f"with{number}").check_same_as(undisturbed("--shards", 4, "--keep", 0))
+
+
+@pytest.mark.parametrize(("phase", "step"), [("start", 0), ("load", 0), ("forward", 7)])
+def test_a_named_checkpoint_counts_until_there_is_a_newer_one(runs, undisturbed, broken_off, phase, step):
+    fault = f"kill@rank=0,step={step},phase={phase},once"
+    run = runs.resume("-n", 2, "--at", 2, "--restarts", 1, run=broken_off.path.name, faults=[fault])
+    run.check_same_as(undisturbed("--shards", 4, "--keep", 0))
+    resumed_at = [event["step"] for event in run.events("run_resumed")]
+    if step:
+        assert resumed_at in ([2, 4], [2, 6])  # the write of step 6 may not have ended
+    else:
+        assert resumed_at == [2]
+
+
+def test_a_resumed_run_is_supervised(runs, undisturbed, broken_off):
+    run = runs.resume("-n", 2, "--restarts", 1, faults=["kill@rank=1,step=9,phase=update,once"])
+    run.check_same_as(undisturbed("--shards", 4, "--keep", 0))
+    assert len(run.restarts) == 1
