@@ -29,7 +29,6 @@ JOBS = [
     *(Job("mpi", num_ranks, 1) for num_ranks in (2, 3, 4)),
     *(Job("mpi", num_ranks, 2) for num_ranks in (3, 4)),
     *(Job("torch", num_ranks) for num_ranks in (1, 2, 3, 4)),
-    *(Job("torch", num_ranks, 1) for num_ranks in (2, 3, 4)),
     Job("torch", 3, 2),
 ]
 
@@ -40,7 +39,7 @@ def test_every_communicator_keeps_the_contract(job: Job, check: str, run_once: C
     environment = {"RINGLET_RANKS_PER_NODE": str(job.ranks_per_node)} if job.ranks_per_node else {}
     target = (Path(__file__).with_name("checks.py"), "run_all")
     results = run_once(
-        str(job), target, job.num_ranks, communicator=job.communicator, environment=environment, timeout=200
+        str(job), target, job.num_ranks, communicator=job.communicator, environment=environment, timeout=280
     )
     outcomes = [result[check] for result in results]
     if all(outcome is not None and outcome.startswith(SKIPPED) for outcome in outcomes):

@@ -50,6 +50,11 @@ class BackgroundWriter:
             raise outcome
         return outcome
 
+    def finish_within(self, seconds: float) -> None:
+        """Give a write that is going on so long; its outcome can still be asked for."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
     def close(self) -> Path | None:
         """Wait for the last write; the writer may be used again."""
         return self.wait()

@@ -7,6 +7,7 @@ ranks of the job to take part in making any group, or gives it a name on which r
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import sys
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -30,6 +32,17 @@ PATIENCE = timedelta(minutes=30)
 
 _REDUCED = ("float32", "float64", "int8", "uint8", "int32", "int64")
 """The dtypes that every backend combines by itself."""
+
+
+_OPEN: WeakSet[TorchWire] = WeakSet()
+"""All wires of this process."""
+
+
+@atexit.register
+def _let_go_of_all() -> None:
+    """Groups end while the interpreter still runs: left to the very end, their threads may abort the process."""
+    for wire in list(_OPEN):
+        wire.let_go()
 
 
 def join_torch(world: World | None = None) -> Communicator:
@@ -96,6 +109,11 @@ class TorchWire(Wire):
         self._device = _device(self._torch, backend)
         self._group = _make_group(self._torch, store, name_in_store, rank, size, backend)
         self._subsets: Counter[tuple[int, ...]] = Counter()
+        _OPEN.add(self)
+
+    def let_go(self) -> None:
+        """End the group's threads; nothing travels from now on."""
+        self._group = self._store = None
 
     def reduces(self, dtype: np.dtype[Any], op: Op) -> bool:
         """What every backend knows; minima and maxima of whole numbers only, because of NaN."""

@@ -26,6 +26,8 @@ from ringlet.strategies.contract import Strategy
 from ringlet.training.progress import Progress
 
 Say = Callable[[str], None]
+SECONDS_TO_FINISH = 5.0
+"""How long a run that fails waits for the checkpoint that is being written."""
 
 
 class Keeper(Protocol):
@@ -40,6 +42,9 @@ class Keeper(Protocol):
     def finish(self) -> None:
         """Training ends: keep what was reached, and do not return before it is on disk."""
 
+    def abandon(self) -> None:
+        """Training ends with an error."""
+
 
 @final
 class NoKeeper:
@@ -52,6 +57,9 @@ class NoKeeper:
         """Nothing happens."""
 
     def finish(self) -> None:
+        """Nothing happens."""
+
+    def abandon(self) -> None:
         """Nothing happens."""
 
 
@@ -107,6 +115,11 @@ class CheckpointKeeper:
             self.save()
         self._settle(CheckpointError)
         self._parts.strategy.comm.barrier()
+
+    def abandon(self) -> None:
+        """Training ends with an error: a checkpoint that is being written is worth a moment."""
+        if self._writer is not None:
+            self._writer.finish_within(SECONDS_TO_FINISH)
 
     def save(self) -> None:
         """Copy the state (all ranks) and write it (rank 0, in the background); each step once.

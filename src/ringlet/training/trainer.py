@@ -130,7 +130,11 @@ class Trainer:
         self.replica.prepare()  # it may measure for a while, which is no stall
         with blas_threads(self._threads), StallDetector(self.comm, self.config.stall_seconds) as stall:
             loop = replace(self._loop, keeper=keeper, report=stall.progress)
-            stop = loop.run(last_epoch, Announcer(self.callbacks, control), control)
+            try:
+                stop = loop.run(last_epoch, Announcer(self.callbacks, control), control)
+            except BaseException:
+                keeper.abandon()
+                raise
         interrupted = stop is not None and stop.interrupted
         return History(self.progress.epochs[first:], None if stop is None else stop.reason, interrupted)
 
