@@ -45,6 +45,8 @@ _HOPELESS = 1.5
 
 _GENERATION = "2"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""
+_MANY_CHANNELS = 64
+"""From here on two-dimensional Winograd always beats the one along rows."""
 
 ConvolutionCall = tuple[str, list[Any], dict[str, Any]]
 """Kernel, arrays, options."""
@@ -146,10 +148,11 @@ class Geometry:
 
 
 def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
-    """The algorithms of ``CONV_ALGORITHMS`` that can compute a convolution."""
+    """The algorithms of ``CONV_ALGORITHMS`` that can compute a convolution, without those that never win there."""
     plain = geometry.stride == (1, 1) and geometry.dilation == (1, 1) and geometry.groups == 1
     winograd = plain and geometry.weight[2:] == (3, 3) and not exact
-    allowed = {"direct": True, "gemm": geometry.groups == 1}
+    few_channels = min(geometry.weight[:2]) < _MANY_CHANNELS
+    allowed = {"direct": True, "gemm": geometry.groups == 1, "winograd_rows": winograd and few_channels}
     return tuple(name for name in CONV_ALGORITHMS if allowed.get(name, winograd))
 
 
