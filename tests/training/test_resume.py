@@ -172,6 +172,15 @@ def test_only_the_newest_and_the_best_are_kept() -> None:
     assert all(step in (5, 10, 15) for step in steps[:-2])
 
 
+@pytest.mark.parametrize(("seconds", "steps"), [(0.0, [5, 10, 15, 20]), (1e9, [20])])
+def test_by_default_epochs_are_saved_if_enough_time_has_passed(
+    seconds: float, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringlet.training.checkpointing.AUTO_SECONDS", seconds)
+    Run(config("run", checkpoint_every="auto", lr_schedulers=())).execute()
+    assert CheckpointStore("run/checkpoints").steps() == steps
+
+
 def test_never_writes_none() -> None:
     Run(config("run", checkpoint_every="never")).execute()
     assert not Path("run/checkpoints").exists()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringlet import RunConfig, optim
-from ringlet.config import gather
+from ringlet.config import Interval, gather
 from ringlet.errors import ConfigError
 from ringlet.optim.schedules import options as schedule_options
 
@@ -162,6 +162,35 @@ def test_batch_sizes_that_contradict_each_other_or_too_few_shards_are_refused():
         RunConfig(local_batch_size=32, global_batch_size=100).samples_per_step(3)
     with pytest.raises(ConfigError, match="shards = 2, but 3 workers"):
         RunConfig(shards=2).num_shards(3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("100 steps", (100, "steps")),
+        ("7", (7, "steps")),
+        ("2epochs", (2, "epochs")),
+        ("epoch", (1, "epochs")),
+        ("auto", (1, "auto")),
+        ("Never", (0, "never")),
+    ],
+)
+def test_intervals_of_checkpoints(text, expected):
+    interval = Interval.parse(text)
+    assert (interval.count, interval.unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"checkpoint_every": "often"}, "checkpoint_every = 'often'"),
+        ({"checkpoint_every": "-3 steps"}, "checkpoint_every = '-3 steps'"),
+        ({"resume": "yesterday"}, "resume = 'yesterday'"),
+    ],
+)
+def test_unreadable_intervals_are_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        RunConfig(**values)
 
 
 def test_older_names_of_options_set_their_new_ones():

@@ -11,20 +11,22 @@ from ringlet.errors import ConfigError
 
 @dataclass(frozen=True)
 class Interval:
-    """Every ``count`` steps or epochs; ``never`` has no count."""
+    """Every ``count`` steps or epochs; ``never`` has no count; ``auto``: after epochs, but not too often."""
 
     count: int
-    unit: Literal["steps", "epochs", "never"]
+    unit: Literal["steps", "epochs", "auto", "never"]
 
     @classmethod
     def parse(cls, text: str) -> Interval:
-        """``100 steps``, ``100`` (steps), ``2 epochs``, ``epoch`` or ``never``."""
+        """``100 steps``, ``100`` (steps), ``2 epochs``, ``epoch``, ``auto`` or ``never``."""
         if text.strip().lower() in ("never", "0"):
             return cls(0, "never")
+        if text.strip().lower() == "auto":
+            return cls(1, "auto")
         match = re.fullmatch(r"\s*(\d{1,12})?\s*(steps?|epochs?)?\s*", text.lower())
         count = int(match[1] or 1) if match and (match[1] or match[2]) else 0
         if match is None or count < 1:
-            raise ConfigError(f"checkpoint_every = '{text}': expected such as '100 steps', '2 epochs' or 'never'")
+            raise ConfigError(f"checkpoint_every = '{text}': expected such as '100 steps', '2 epochs', auto or never")
         return cls(count, "epochs" if (match[2] or "").startswith("epoch") else "steps")
 
 

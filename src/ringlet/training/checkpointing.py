@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -26,6 +27,8 @@ from ringlet.strategies.contract import Strategy
 from ringlet.training.progress import Progress
 
 Say = Callable[[str], None]
+AUTO_SECONDS = 10.0
+"""Epochs may be shorter than writing a checkpoint: without an interval given there is so much time between two."""
 SECONDS_TO_FINISH = 5.0
 """How long a run that fails waits for the checkpoint that is being written."""
 
@@ -92,7 +95,7 @@ class CheckpointKeeper:
         if self._rank == 0:
             self._store = CheckpointStore(directory, say=say)
             self._writer = BackgroundWriter(self._store)
-        self._saved_step = -1
+        self._saved_step, self._saved_at = -1, monotonic()
         self.best_step: int | None = None
 
     def after_step(self) -> None:
@@ -106,8 +109,13 @@ class CheckpointKeeper:
         if is_best:
             self.best_step = progress.num_steps
         due = self._interval.unit == "epochs" and progress.num_epochs % self._interval.count == 0
-        if is_best or due:
+        if is_best or due or (self._interval.unit == "auto" and self._is_time()):
             self.save()
+
+    def _is_time(self) -> bool:
+        """Whether the last checkpoint is long enough ago; rank 0 has the clock."""
+        now = np.array([monotonic() - self._saved_at >= AUTO_SECONDS])
+        return bool(self._parts.strategy.comm.broadcast(now)[0])
 
     def finish(self) -> None:
         """Save the last state, if that was not done, and wait until it is on disk."""
@@ -129,7 +137,7 @@ class CheckpointKeeper:
         progress, comm = self._parts.progress, self._parts.strategy.comm
         if progress.num_steps == self._saved_step:
             return
-        self._saved_step = progress.num_steps
+        self._saved_step, self._saved_at = progress.num_steps, monotonic()
         self._settle()
         comm.barrier()
         faults.reach("save", self._rank, progress.num_steps)
