@@ -124,8 +124,9 @@ void Channel::sleep_until_reached(int peer) {
 
 void Channel::look_up(int peer) {
     try {
-        watch_(peer, failed());
-        if (failed() >= 0) throw std::runtime_error("a rank has failed");
+        const int culprit = failed();  // once: it may change during the call, and then the next look tells
+        watch_(peer, culprit);
+        if (culprit >= 0) throw std::runtime_error("a rank has failed");
     } catch (...) {
         fail(rank_);  // whoever waits for this rank would wait for ever
         throw;

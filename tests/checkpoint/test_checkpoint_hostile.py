@@ -97,7 +97,7 @@ def entry(**changes: Any) -> str:
 
 class Bomb:
     def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch /tmp/ringlet-was-here",)
+        return os.system, ("touch ringlet-was-here",)
 
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -171,8 +171,9 @@ def test_an_abort_of_mpi_passes_its_code(launch, script):
         "from mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    MPI.COMM_WORLD.Abort(9)\nMPI.COMM_WORLD.Barrier()\n"
     )
     done = launch("-n", 2, "--launcher", "mpi", script(text))
-    # MPI's own words reach us only if the relay is quicker than mpiexec, which kills it
-    assert (done.returncode, "ended with exit code 9 before all ranks had ended" in done.stderr) == (9, True)
+    assert done.returncode == 9
+    assert "MPI_Abort" in done.stderr
+    assert "ended with exit code 9 before all ranks had ended" in done.stderr
 
 
 def test_threads_are_the_cores_divided_by_the_ranks(launch, script, launcher):
@@ -186,7 +187,7 @@ def test_threads_are_the_cores_divided_by_the_ranks(launch, script, launcher):
 
 
 def test_a_grandchild_does_not_survive_a_failure(launch, script, launcher):
-    text = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n1 / 0\n"
+    text = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n1 / 0\n"
     assert launch("-n", 2, "--launcher", launcher, script(text)).returncode == 1
 
 

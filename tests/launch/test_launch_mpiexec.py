@@ -191,8 +191,8 @@ def test_output_of_ranks_survives_open_mpi_and_slurm(launch, script, stand_in):
 
 
 def test_failures_are_told_under_open_mpi_and_slurm(launch, script, stand_in):
-    text = "from ringlet.comm.environments import detect\nimport time\n"
-    text += "if detect().rank == 1:\n    raise KeyError('here')\ntime.sleep(600)\n"
+    text = "from ringlet.comm.environments import detect\nimport signal\n"
+    text += "if detect().rank == 1:\n    raise KeyError('here')\nsignal.pause()\n"
     done = launch("-n", 2, script(text), **stand_in[0])
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "KeyError: 'here'")
 

@@ -23,18 +23,18 @@ POLITE = r"""
     sys.exit(5)
 """
 STUBBORN = r"""
-    import os, signal, time
+    import os, signal
     signal.signal(signal.SIGINT, lambda *_: os.write(1, b"heard\n"))
     signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"heard\n"))
     print("ready", flush=True)
     while True:
-        time.sleep(1)
+        signal.pause()
 """
 PLAIN = """
-    import time
+    import signal
     print("ready", flush=True)
     while True:
-        time.sleep(1)
+        signal.pause()
 """
 
 

@@ -182,7 +182,7 @@ def test_a_rank_killed_on_the_other_host_is_told(machines, begin, script):
 
 
 def test_no_rank_on_any_host_survives_a_killed_launcher(machines, begin, script):
-    text = "import time\nprint('ready', flush=True)\nwhile True:\n    time.sleep(1)\n"
+    text = "import signal\nprint('ready', flush=True)\nwhile True:\n    signal.pause()\n"
     command = [sys.executable, "-m", "ringlet", "run", "--hosts", "ringa:1,ringb:1", str(script(text))]
     job = begin(machines.inside(0, command), {**machines.environment, "RINGLET_LAUNCHER": "mpi"})
     job.wait_for("ready", times=2)

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from ringlet.errors import CommunicationError
 
 CHILD = """
 import sys
+import tempfile
 from ringlet.comm.memory import attach_segment
 segment = attach_segment(bytes.fromhex(sys.argv[1]))
 print(len(segment.buffer), segment.buffer.sum())
@@ -34,7 +36,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def named_files() -> set[str]:
-    folders = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
+    folders = (Path("/dev/shm"), Path(tempfile.gettempdir()))
     return {str(path) for folder in folders if folder.is_dir() for path in folder.glob("ringlet-" + "?" * 32)}
 
 

@@ -6,7 +6,6 @@ which count in 32 bits, can send.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
@@ -15,6 +14,7 @@ import numpy as np
 from ringlet.comm.contract import Array, Communicator, Op
 from ringlet.comm.environments import World
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
+from ringlet.comm.streams import drain_streams
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.errors import CommunicationError
 
@@ -146,9 +146,8 @@ class MpiWire(Wire):
         return bool(self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE)
 
     def abort(self, exit_code: int) -> None:
-        """MPI_Abort of the whole job."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        """MPI_Abort of the whole job, once mpiexec has read what this rank printed."""
+        drain_streams()
         self._mpi.COMM_WORLD.Abort(exit_code)
 
 

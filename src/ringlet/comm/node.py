@@ -7,7 +7,6 @@ may be under way at the same time.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any, Literal, final
 from weakref import WeakSet
@@ -25,6 +24,7 @@ from ringlet.comm.contract import Array, Communicator, Handle, Op
 from ringlet.comm.memory import Segment, share_segment
 from ringlet.comm.rendezvous import meet_in_directory
 from ringlet.comm.single import SingleCommunicator
+from ringlet.comm.streams import flush_streams
 from ringlet.errors import CommunicationError
 
 GENERIC_CHUNK_BYTES = 1 << 20
@@ -228,8 +228,7 @@ class NodeCommunicator(Communicator):
             channel = communicator._channel
             if channel is not None:
                 channel.fail(communicator.rank)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         os._exit(exit_code)
 
     def close(self) -> None:

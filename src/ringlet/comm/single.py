@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -13,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from ringlet.comm import arrays
 from ringlet.comm.background import BackgroundHandle, check_startable
 from ringlet.comm.contract import Array, Communicator, Handle, Op
+from ringlet.comm.streams import flush_streams
 from ringlet.errors import CommunicationError
 
 ALIGNMENT = 64
@@ -110,8 +110,7 @@ class SingleCommunicator(Communicator):
 
     def abort(self, exit_code: int) -> None:
         """End this process at once."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         os._exit(exit_code)
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,6 +22,7 @@ from ringlet.comm.contract import Array, Communicator, Op
 from ringlet.comm.environments import World
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
 from ringlet.comm.memory import machine_id
+from ringlet.comm.streams import flush_streams
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.comm.wired import WiredCommunicator
 from ringlet.errors import CommunicationError
@@ -182,8 +182,7 @@ class TorchWire(Wire):
 
     def abort(self, exit_code: int) -> None:
         """End this process; torchrun ends the others when it sees that one has failed."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         os._exit(exit_code)
 
     def _tensor(self, array: Array) -> Any:

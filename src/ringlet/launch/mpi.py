@@ -94,7 +94,7 @@ class MpiRanks:
         self._unpacker.close()
         words = (self._noise + self._unpacker.noise).decode(errors="replace").replace("\r", "").strip()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        text = f"{self._launcher.path} {how} before all ranks had ended"
+        text = f"{self._launcher.path} {how} before all ranks had ended: did one of them call MPI_Abort?"
         exit_code = code if 0 < code < SIGNAL_BASE else EXIT_RANK_DIED
         said = f". It said:\n{words[:_MAX_NOISE]}" if words else ""
         job.fail(f"{text}{said}", exit_code, text, is_loss=True)
