@@ -9,27 +9,27 @@ import signal
 import pytest
 from supervised import is_stopped, rank_process, wait_until
 
-STOPPED = "stop@rank=1,step=7,phase=forward,once"
 
-
-def stopped_in_the_second_epoch(runs, *words):
-    """A run whose rank 1 is stopped in step 7, and that rank's process."""
-    job = runs.start_training("--restarts", 3, *words, faults=[STOPPED])
+def stopped_in_the_second_epoch(runs, phase="forward", step=7):
+    """A run whose rank 1 is stopped in this step, and that rank's process."""
+    job = runs.start_training("--restarts", 3, faults=[f"stop@rank=1,step={step},phase={phase},once"])
     job.wait_for("Epoch 1/2", stream="stderr")
     process = rank_process(job, 1)
     wait_until(lambda: is_stopped(process))
     return job, process
 
 
-def test_sigterm_saves_and_leaves_and_the_run_can_go_on(runs, undisturbed):
-    job, process = stopped_in_the_second_epoch(runs)
+@pytest.mark.parametrize(("phase", "step", "last"), [("forward", 7, 7), ("update", 6, 7), ("save", 8, 9)])
+def test_sigterm_saves_and_leaves_and_the_run_can_go_on(runs, undisturbed, phase, step, last):
+    """Ranks agree to stop while they agree on the figures of a step: a signal after that counts in the next one."""
+    job, process = stopped_in_the_second_epoch(runs, phase, step)
     job.process.send_signal(signal.SIGTERM)
     wait_until(lambda: is_stopped(process, signal.SIGTERM))
     os.kill(process, signal.SIGCONT)
     run = runs.finish(job)
     assert (run.exit_code, run.restarts) == (5, []), run.stderr
     assert "The model is saved" in run.stderr
-    assert max(path.name for path in (run.path / "checkpoints").iterdir()) == "step-00000007"
+    assert max(path.name for path in (run.path / "checkpoints").iterdir()) == f"step-{last:08d}"
     runs.resume("-n", 2).check_same_as(undisturbed())
 
 

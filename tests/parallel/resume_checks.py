@@ -1,0 +1,60 @@
+"""What the ranks of a resume test do: begin a run, or go on with it from each of its steps."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ringlet import RunConfig
+from ringlet.comm.contract import Communicator
+from ringlet.training.run import Run
+
+NUM_STEPS = 40
+OPTIONS: dict[str, Any] = {
+    "model": "vgg1dobn",  # dropout and batch norm: random streams and running statistics count
+    "dataset": "digits",
+    "num_epochs": 8,
+    "steps_per_epoch": 5,
+    "global_batch_size": 8,
+    "shards": 4,
+    "optimizer": "adam",
+    "seed": 5,
+    "evaluate": False,
+    "keep": 0,
+}
+
+
+def begin(comm: Communicator, folder: str) -> dict[str, str]:
+    """A run with a checkpoint of every step."""
+    run = Run(RunConfig(**OPTIONS, run_dir=folder, checkpoint_every="1 steps"), comm)
+    run.execute()
+    return _digests(run)
+
+
+def go_on(comm: Communicator, sources: dict[str, str], target: str) -> dict[str, Any]:
+    """Go on in a copy of each source, a run's folder, from the step that is its key; that the next step is saved."""
+    results = {}
+    for step, source in sources.items():
+        folder = Path(target) / step
+        if comm.rank == 0:
+            _copy_with_one_checkpoint(Path(source), folder, int(step))
+        comm.barrier()
+        options = OPTIONS | {"run_dir": str(folder), "resume": step, "checkpoint_every": f"{int(step) + 1} steps"}
+        run = Run(RunConfig(**options), comm)
+        run.execute()
+        results[step] = _digests(run)
+    return results
+
+
+def _copy_with_one_checkpoint(source: Path, folder: Path, step: int) -> None:
+    name = f"step-{step:08d}"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("checkpoints"))
+    shutil.copytree(source / "checkpoints" / name, folder / "checkpoints" / name)
+
+
+def _digests(run: Run) -> dict[str, str]:
+    values, optimizer = run.trainer.strategy.save()
+    arrays = {"values": values, **optimizer}
+    return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in sorted(arrays.items())}
