@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ringlet.config import RunConfig
     from ringlet.data import Dataset, load_dataset
     from ringlet.errors import RingletError
+    from ringlet.inference.predictor import Predictor
     from ringlet.launch.function import run
     from ringlet.models.spec import ModelSpec
     from ringlet.training.history import History
@@ -46,36 +47,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WORLD = (
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_async",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "barrier_async",
-    "broadcast",
-    "broadcast_async",
-    "communicator",
-    "cross_rank",
-    "cross_size",
-    "init",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "rank",
-    "reduce_scatter",
-    "reduce_scatter_async",
-    "shutdown",
-    "size",
-)
-_HOMES = dict.fromkeys(_WORLD, "ringlet.comm.world") | {
+_HOMES = {
     "Dataset": "ringlet.data",
     "History": "ringlet.training.history",
     "LoadedModel": "ringlet.training.loaded_model",
     "ModelSpec": "ringlet.models.spec",
     "Op": "ringlet.comm.contract",
+    "Predictor": "ringlet.inference.predictor",
     "RingletError": "ringlet.errors",
     "RunConfig": "ringlet.config",
     "Trainer": "ringlet.training.trainer",
@@ -83,6 +61,7 @@ _HOMES = dict.fromkeys(_WORLD, "ringlet.comm.world") | {
     "load_model": "ringlet.training.loaded_model",
     "run": "ringlet.launch.function",
 }
+"""Where public names come from; those that are missing here, from ``ringlet.comm.world``."""
 
 __all__ = [
     "Dataset",
@@ -90,6 +69,7 @@ __all__ = [
     "LoadedModel",
     "ModelSpec",
     "Op",
+    "Predictor",
     "RingletError",
     "RunConfig",
     "Trainer",
@@ -124,11 +104,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
-    if name == "elastic":
-        return import_module("ringlet.elastic")
-    if name not in _HOMES:
+    if name in ("elastic", "keras", "torch"):
+        return import_module(f"ringlet.{name}")
+    if name not in __all__:
         raise AttributeError(f"module 'ringlet' has no attribute '{name}'")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES.get(name, "ringlet.comm.world")), name)
     globals()[name] = value
     return value
 

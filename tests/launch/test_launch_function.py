@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ringlet.comm import values
 from ringlet.errors import RankFailedError, UsageError
-from ringlet.launch import run, values
+from ringlet.launch import run
 from ringlet.launch.function import describe
 
 USE = """
@@ -75,7 +76,7 @@ def test_what_ranks_print_is_passed_on(capsys):
 
 
 def test_a_function_of_a_module_is_found_by_name():
-    assert describe(values.load) == {"kind": "module", "module": "ringlet.launch.values", "name": "load"}
+    assert describe(values.load) == {"kind": "module", "module": "ringlet.comm.values", "name": "load"}
 
 
 def test_an_exception_on_a_rank_comes_back_with_its_traceback(launcher):

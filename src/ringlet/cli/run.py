@@ -24,6 +24,7 @@ def run(
     output: Output = "plain",
     restarts: Restarts = 0,
     min_workers: MinWorkers = None,
+    horovod: Annotated[bool, typer.Option("--horovod", help="Let the script find Ringlet as its Horovod")] = False,
 ) -> None:
     """Start a script on many workers.
 
@@ -32,6 +33,10 @@ def run(
     """
     from ringlet.launch import LaunchPlan, start
 
+    if horovod:
+        from ringlet.launch.horovod import enable
+
+        enable()
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
     target = [*(["-m", module] if module is not None else []), *(command or [])]
     raise typer.Exit(start(target, plan or LaunchPlan(None, (), launcher, threads, output)))

@@ -45,6 +45,12 @@ def mpi_communicator(communicator: Any, ranks_per_node: int | None = None) -> Co
     return LayeredCommunicator(wire, cut_machines(wire.machines(), ranks_per_node))
 
 
+def threads_supported() -> bool:
+    """Whether MPI was initialised for threads that call it at the same time."""
+    mpi = _load_mpi()
+    return bool(mpi.Query_thread() == mpi.THREAD_MULTIPLE)
+
+
 @final
 class MpiWire(Wire):
     """Bytes over an mpi4py communicator that nobody else uses."""
@@ -142,8 +148,8 @@ class MpiWire(Wire):
         return MpiWire(communicator)
 
     def can_duplicate(self) -> bool:
-        """Whether MPI was initialised for threads that call it at the same time."""
-        return bool(self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE)
+        """Whether threads may call MPI at the same time."""
+        return threads_supported()
 
     def abort(self, exit_code: int) -> None:
         """MPI_Abort of the whole job, once mpiexec has read what this rank printed."""

@@ -222,6 +222,11 @@ class NodeCommunicator(Communicator):
             self._background = Background(lambda: NodeCommunicator(segment, rank, size, lane=1))
         return self._background.submit(collective, arguments, options)
 
+    def fail(self) -> None:
+        """End all waiting in collectives that are called, on all ranks and for good: so a thread leaves that must."""
+        if self._channel is not None:
+            self._channel.fail(self.rank)
+
     def abort(self, exit_code: int) -> None:
         """Tell all ranks that wait for this one, then end this process at once; the launcher ends the others."""
         for communicator in list(_OPEN):

@@ -42,6 +42,15 @@ def init(kind: str = "auto") -> None:
     _communicator = _connection
 
 
+def use(communicator: Communicator) -> Communicator:
+    """Let all functions here speak of these ranks instead, until :func:`shutdown`: a group of the job, for example."""
+    global _communicator
+    if _connection is None:
+        abort_on_exception(communicator)
+    _communicator = communicator
+    return communicator
+
+
 def shutdown() -> None:
     """Be done with the other ranks, until :func:`init` is called again. The end of the process does it too."""
     global _communicator

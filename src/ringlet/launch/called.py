@@ -11,9 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ringlet.comm import environments
+from ringlet.comm import environments, values
 from ringlet.errors import CommunicationError
-from ringlet.launch import values
 from ringlet.launch.function import SCRIPT_NAME
 
 

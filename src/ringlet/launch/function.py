@@ -14,16 +14,16 @@ import json
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ringlet.comm import environments
+from ringlet.comm import environments, values
 from ringlet.errors import RankFailedError, UsageError
-from ringlet.launch import values
 from ringlet.launch.frames import STDOUT
+from ringlet.launch.hosts import parse_hosts
 from ringlet.launch.plan import LaunchPlan
 from ringlet.launch.starting import execute
 
@@ -64,6 +64,51 @@ def run(
                 raise KeyboardInterrupt
             raise RankFailedError(outcome.failure or f"the workers left with exit code {outcome.exit_code}")
         return [values.load(folder / f"result{rank}.json") for rank in range(num_workers)]
+
+
+def run_like_horovod(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    hosts: str | None = None,
+    *,
+    np: int | None = None,
+    **options: Any,
+) -> list[Any]:
+    """``horovod.run``: :func:`run` with Horovod's arguments; ``np`` is their old name of ``num_proc``.
+
+    ``hosts`` may name this machine only: functions and their values do not travel. ``options`` about logs, networks and
+    time-outs of the start are accepted; there is nothing here that they would change.
+    """
+    unknown = options.keys() - _HOROVOD_OPTIONS
+    if unknown:
+        raise UsageError(f"unknown argument {', '.join(sorted(unknown))}. Known: {', '.join(sorted(_HOROVOD_OPTIONS))}")
+    machines = parse_hosts(hosts) if hosts is not None else ()
+    if not all(host.is_this_machine for host in machines):
+        raise UsageError(f"a function can be run on this machine only, not on {hosts}: use `ringlet run --hosts`")
+    wished = num_proc if num_proc is not None else np
+    num_workers = wished if wished is not None else sum(host.slots for host in machines) or 1
+    launcher = "mpi" if options.get("use_mpi") else "auto"
+    return run(func, *args, num_workers=num_workers, launcher=launcher, **(kwargs or {}))
+
+
+_HOROVOD_OPTIONS = frozenset(
+    {
+        "disable_cache",
+        "executable",
+        "gloo_timeout_seconds",
+        "mpi_args",
+        "network_interface",
+        "output_filename",
+        "ssh_identity_file",
+        "ssh_port",
+        "start_timeout",
+        "use_gloo",
+        "use_mpi",
+        "verbose",
+    }
+)
 
 
 def describe(function: Callable[..., Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ringlet.launch.frames import TOKEN_BYTES, Unpacker
 from ringlet.launch.job import SIGNAL_BASE, Job
 from ringlet.launch.mpiexec import KILL_SIGNAL, MpiLauncher
 from ringlet.launch.plan import LaunchPlan
-from ringlet.launch.processes import python_command, python_environment
+from ringlet.launch.processes import python_command, python_environment, start_guarded
 
 TOKEN_VARIABLE = "RINGLET_FRAMES"  # noqa: S105  a mark that tells frames from other bytes, no secret
 _READ_BYTES = 1 << 16
@@ -51,14 +51,7 @@ class MpiRanks:
         shared = python_environment({**shared, TOKEN_VARIABLE: token})
         relay = python_command("ringlet.launch.relay", str(plan.threads or 0), *target)
         command, extra = launcher.command(plan, relay, shared, self._folder.path)
-        self._process = subprocess.Popen(  # noqa: S603  a list of words, no shell
-            python_command("ringlet.launch.guard", str(os.getpid()), *command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**shared, **extra},
-            start_new_session=True,
-        )
+        self._process = start_guarded(command, {**shared, **extra}, subprocess.PIPE)
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None
             self._selector.register(pipe, selectors.EVENT_READ)

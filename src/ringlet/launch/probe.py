@@ -18,7 +18,7 @@ from ringlet.launch.folder import JobFolder
 from ringlet.launch.hosts import Host
 from ringlet.launch.mpiexec import MpiLauncher
 from ringlet.launch.plan import LaunchPlan
-from ringlet.launch.processes import python_command
+from ringlet.launch.processes import start_guarded
 
 PROBE_SECONDS = 20.0
 """How long hosts have for an answer, all of them together."""
@@ -63,14 +63,7 @@ class _Probe:
         shared = {name: value for name, value in environ.items() if name not in environments.VARIABLES}
         nothing = [sys.executable, "-I", "-S", "-c", ""]
         command, extra = launcher.command(LaunchPlan(1, (Host(host.name),)), nothing, shared, Path(self._folder.path))
-        self._process = subprocess.Popen(  # noqa: S603  a list of words, no shell
-            python_command("ringlet.launch.guard", str(os.getpid()), *command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**shared, **extra},
-            start_new_session=True,
-        )
+        self._process = start_guarded(command, {**shared, **extra}, subprocess.DEVNULL)
 
     @property
     def is_open(self) -> bool:

@@ -36,6 +36,18 @@ def python_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else dict(environ)
 
 
+def start_guarded(command: Sequence[str], environ: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own that ends when this process does; ``output`` is for both its streams."""
+    return subprocess.Popen(  # noqa: S603  a list of words, no shell
+        python_command("ringlet.launch.guard", str(os.getpid()), *command),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=dict(environ),
+        start_new_session=True,
+    )
+
+
 class Processes:
     """Running ranks. Each leads a session of its own, so that it can be ended with all it has started."""
 

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from ringlet.comm import environments
 from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RankFailedError, RingletError
-from ringlet.launch import messages
+from ringlet.launch import horovod, messages
 from ringlet.launch.lifeline import die_with_parent
 
 EXIT_KEYBOARD = 130
@@ -42,6 +42,7 @@ def main() -> int:
 
 def run(target: Sequence[str]) -> int:
     """Run a script or module in this process, a rank; its exit code. Failures end all ranks and do not return."""
+    horovod.tell_place(environments.detect())
     try:
         _execute(target)
     except SystemExit as leave:

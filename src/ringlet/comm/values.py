@@ -1,28 +1,38 @@
-"""Values as files without pickle: JSON for their structure, one npz for the arrays in them.
+"""Values without pickle: as files (JSON for their structure, one npz for the arrays in them) or as bytes for the wire.
 
 None, truth values, numbers, strings, bytes, lists, tuples, dicts and NumPy arrays and scalars come back as they were.
+Bytes may come from anywhere: what is not such a value raises :class:`DataError`, and nothing in it is executed.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import UsageError
+from ringlet.errors import DataError, UsageError
 
 _TAG = "__ringlet__"
 _EXTENDED_TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Types of ml_dtypes, which npz would not bring back: they travel as integers of the same size."""
+_MAGIC = b"ringlet value 1\n"
+_HEAD = struct.Struct("<QQ")
+"""Bytes of the document, bytes of the descriptions of arrays."""
+_MAX_NOTHINGS = 1 << 16
+"""Elements without bytes (empty texts) of an array; a few bytes could else ask for a copy of any number of them."""
+
+Arrays = dict[str, NDArray[Any]]
 
 
 def save(value: Any, path: Path, what: str) -> None:
     """Write ``path`` and beside it ``path.npz``; ``what`` names the value in errors. Complete files or none."""
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: Arrays = {}
     document = _encode(value, arrays, what)
     packed, text = path.with_suffix(".npz.part"), path.with_suffix(".part")
     with packed.open("wb") as file:
@@ -39,7 +49,59 @@ def load(path: Path) -> Any:
         return _decode(document, dict(arrays))
 
 
-def _encode(value: Any, arrays: dict[str, NDArray[Any]], what: str) -> Any:
+def dumps(value: Any, what: str) -> bytes:
+    """The value as bytes; ``what`` names it in errors."""
+    arrays: Arrays = {}
+    document = json.dumps(_encode(value, arrays, what)).encode()
+    about = json.dumps([[_type_text(array.dtype), *array.shape] for array in arrays.values()]).encode()
+    parts = [_MAGIC, _HEAD.pack(len(document), len(about)), document, about]
+    return b"".join([*parts, *(np.ascontiguousarray(array).tobytes() for array in arrays.values())])
+
+
+def loads(data: bytes) -> Any:
+    """What :func:`dumps` gave."""
+    try:
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("they begin otherwise")
+        num_document, num_about = _HEAD.unpack_from(data, len(_MAGIC))
+        start = len(_MAGIC) + _HEAD.size
+        middle = start + num_document
+        document, about = json.loads(data[start:middle]), json.loads(data[middle : middle + num_about])
+        return _decode(document, _cut(data, middle + num_about, about))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, struct.error, RecursionError) as error:
+        raise DataError(f"{len(data)} bytes are no value that Ringlet encoded: {error}") from None
+
+
+def _cut(data: bytes, start: int, about: list[list[Any]]) -> Arrays:
+    """The arrays that lie behind each other from ``start`` to the very end."""
+    arrays: Arrays = {}
+    for type_text, *shape in about:
+        dtype = np.dtype(_type_of(type_text))
+        if dtype.hasobject or not all(type(extent) is int and extent >= 0 for extent in shape):
+            raise ValueError(f"an array of {dtype} and shape {shape}")
+        count = math.prod(shape)
+        if count * max(dtype.itemsize, 1) > (len(data) - start if dtype.itemsize else _MAX_NOTHINGS):
+            raise ValueError("an array is longer than all bytes")
+        flat = np.frombuffer(data, dtype, count, start) if count and dtype.itemsize else np.zeros(count, dtype)
+        arrays[f"array{len(arrays)}"] = flat.reshape(shape).copy()
+        start += count * dtype.itemsize
+    if start != len(data):
+        raise ValueError("there are more bytes than arrays")
+    return arrays
+
+
+def _type_text(dtype: np.dtype[Any]) -> Any:
+    return dtype.descr if dtype.names is not None else dtype.str
+
+
+def _type_of(text: Any) -> Any:
+    """Records are lists of fields, whose tuples JSON has made lists."""
+    if isinstance(text, str):
+        return text
+    return [(name, _type_of(kind), *(tuple(extent) for extent in shape)) for name, kind, *shape in text]
+
+
+def _encode(value: Any, arrays: Arrays, what: str) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is list:
@@ -60,7 +122,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], what: str) -> Any:
     )
 
 
-def _encode_array(value: NDArray[Any] | np.generic, arrays: dict[str, NDArray[Any]], what: str) -> dict[str, Any]:
+def _encode_array(value: NDArray[Any] | np.generic, arrays: Arrays, what: str) -> dict[str, Any]:
     array = np.asarray(value)
     extended = array.dtype.name if array.dtype.name in _EXTENDED_TYPES else None
     if array.dtype.hasobject or (array.dtype.kind == "V" and array.dtype.names is None and extended is None):
@@ -70,7 +132,7 @@ def _encode_array(value: NDArray[Any] | np.generic, arrays: dict[str, NDArray[An
     return {_TAG: "array", "name": name, "scalar": isinstance(value, np.generic), "type": extended}
 
 
-def _decode(document: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+def _decode(document: Any, arrays: Arrays) -> Any:
     if isinstance(document, list):
         return [_decode(item, arrays) for item in document]
     if not isinstance(document, dict):
@@ -87,7 +149,13 @@ def _decode(document: Any, arrays: dict[str, NDArray[Any]]) -> Any:
         return complex(*document["value"])
     array = arrays[document["name"]]
     if document["type"]:
-        import ml_dtypes
-
-        array = array.view(getattr(ml_dtypes, document["type"]))
+        array = array.view(_extended_type(document["type"]))
     return array[()] if document["scalar"] else array
+
+
+def _extended_type(name: str) -> Any:
+    if name not in _EXTENDED_TYPES:
+        raise ValueError(f"unknown type {name!a}")
+    import ml_dtypes
+
+    return getattr(ml_dtypes, name)

@@ -1,0 +1,82 @@
+"""Adasum (Maleki et al., 2021): adds what two gradients do not have in common and averages what they have.
+
+    a' = (1 - a·b / (2 |a|²)) a + (1 - a·b / (2 |b|²)) b
+
+Ranks are paired as in a tournament: 0 with 1, 2 with 3, then the winners. Every rank holds one slice of all ranks'
+values and combines it along the whole tree; only the dot products travel between the rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.comm import arrays
+from ringlet.comm.contract import Array, Communicator
+
+
+def is_power_of_two(size: int) -> bool:
+    """Whether a tournament of so many ranks has no byes."""
+    return size > 0 and size & (size - 1) == 0
+
+
+def adasum(communicator: Communicator, tensors: Sequence[Array]) -> list[Array]:
+    """Each tensor combined over all ranks, by its own dot products; every rank must call, with equal shapes.
+
+    float16 and bfloat16 are computed in float32, dot products in float64. The results are the same on every rank.
+    """
+    if not tensors:
+        return []
+    size, dtype = communicator.size, tensors[0].dtype
+    wide = arrays.accumulator(dtype)
+    flat = np.concatenate([tensor.reshape(-1) for tensor in tensors])
+    slices = _slices_of_all_ranks(communicator, flat).astype(wide)
+    borders = _borders([tensor.size for tensor in tensors], *arrays.part(flat.size, communicator.rank, size))
+    while len(slices) > 1:
+        slices = _combine_pairs(communicator, slices, borders)
+    result = communicator.allgather(slices[0].astype(dtype))
+    ends = np.cumsum([tensor.size for tensor in tensors])
+    parts = np.split(result, ends[:-1])
+    return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def _slices_of_all_ranks(communicator: Communicator, flat: Array) -> Array:
+    """This rank's slice of everybody's values: a row for each rank."""
+    splits = arrays.part_lengths(flat.size, communicator.size)
+    received, _ = communicator.alltoall(flat, splits)
+    return received.reshape(communicator.size, splits[communicator.rank])
+
+
+def _borders(sizes: Sequence[int], start: int, stop: int) -> list[tuple[int, int]]:
+    """Where each tensor begins and ends within the slice ``start … stop`` of all of them; empty where it is not."""
+    ends = np.cumsum([0, *sizes])
+    inside = (np.clip(ends, start, stop) - start).tolist()
+    return list(pairwise(inside))
+
+
+def _combine_pairs(communicator: Communicator, slices: Array, borders: Sequence[tuple[int, int]]) -> Array:
+    """One round of the tournament."""
+    left, right = slices[0::2], slices[1::2]
+    partial = np.zeros((len(left), len(borders), 3), np.float64)
+    for place, (start, stop) in enumerate(borders):
+        a, b = left[:, start:stop].astype(np.float64), right[:, start:stop].astype(np.float64)
+        partial[:, place, 0] = (a * b).sum(axis=1)
+        partial[:, place, 1] = (a * a).sum(axis=1)
+        partial[:, place, 2] = (b * b).sum(axis=1)
+    weights = _weights(communicator.allreduce(partial))
+    combined = np.empty_like(left)
+    for place, (start, stop) in enumerate(borders):
+        wa, wb = weights[:, place, 0, None], weights[:, place, 1, None]
+        combined[:, start:stop] = wa * left[:, start:stop] + wb * right[:, start:stop]
+    return combined
+
+
+def _weights(products: NDArray[Any]) -> NDArray[np.float64]:
+    """The factors of a and b from (a·b, |a|², |b|²); one where a vector is zero."""
+    dot, squares = products[..., :1], products[..., 1:]
+    safe = np.where(squares > 0, squares, 1.0)
+    return np.where(squares > 0, 1.0 - dot / (2.0 * safe), 1.0)
