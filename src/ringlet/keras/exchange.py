@@ -1,0 +1,125 @@
+"""What happens to gradients between ranks, in NumPy: they are reduced in flat buffers, one for each dtype.
+
+Each buffer ends with a one. Ranks that have joined (no steps left in this epoch) contribute zeros to all sums, so that
+element tells how many ranks took part: an average is one over those ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from ringlet.comm.contract import Array
+from ringlet.keras.compression import Compression, Compressor
+from ringlet.named import CollectiveError, Engine, ProcessSet, Reduction, Request, session
+
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+
+_last_error: CollectiveError | None = None
+"""Of an exchange: TensorFlow and JAX raise errors of their own, which only quote it."""
+
+
+def failure(error: BaseException) -> CollectiveError | None:
+    """The failed collective behind an error that left ``fit``; None if it was something else, or a wrong argument."""
+    found: BaseException | None = error
+    if not isinstance(found, CollectiveError) and _last_error is not None and str(_last_error) in str(error):
+        found = _last_error
+    return found if isinstance(found, CollectiveError) and not isinstance(found, ValueError) else None
+
+
+@final
+class GradientExchange:
+    """Reduces one optimizer's gradients over a process set.
+
+    ``name`` must be the same on all ranks. ``prescale`` and ``postscale`` are factors before and after the reduction.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        op: Reduction = Reduction.AVERAGE,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        compression: Compressor = Compression.none,
+        process_set: ProcessSet | None = None,
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.prescale = prescale
+        self.postscale = postscale
+        self.compression = compression
+        self.process_set = process_set
+        self.num_exchanges = 0
+        """How many reductions this rank has taken part in."""
+        self.is_needed: bool | None = None
+        """Whether gradients are exchanged at all; None until the first step."""
+        self._buffers: dict[Layout, list[Array]] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return session.engine(self.process_set).size
+
+    def reduce_flat(self, flats: Sequence[Array]) -> list[Array]:
+        """Reduce buffers of different dtypes together, each with a one at its end; in place where that is possible."""
+        outputs = tuple(flat if flat.flags.writeable else np.empty_like(flat) for flat in flats)
+        engine = session.engine(self.process_set)
+        self._run(
+            engine, Request("allreduce", self.name, tuple(flats), outputs, self.op, self.prescale, self.postscale)
+        )
+        self.num_exchanges += 1
+        if self.op is Reduction.AVERAGE:
+            for flat in outputs:
+                self._correct(flat, engine.size)
+        return list(outputs)
+
+    def reduce(self, arrays: Sequence[Array]) -> list[Array]:
+        """Reduce arrays of any shapes. The results are views of buffers that the next call uses again."""
+        layout = tuple((array.dtype.name, array.shape) for array in arrays)
+        buffers = self._buffers.get(layout)
+        if buffers is None:
+            buffers = self._buffers[layout] = _make_buffers(arrays)
+        views = _views(arrays, buffers)
+        for view, array in zip(views, arrays, strict=True):
+            np.copyto(view, array)
+        for buffer in buffers:
+            buffer[-1] = 1
+        self.reduce_flat(buffers)
+        return views
+
+    def _run(self, engine: Engine, request: Request) -> None:
+        global _last_error
+        try:
+            engine.run(request)
+        except CollectiveError as error:
+            _last_error = error
+            raise
+
+    def _correct(self, flat: Array, size: int) -> None:
+        """An average over all ranks becomes one over those that took part."""
+        share = float(flat[-1]) / (self.prescale * self.postscale)
+        num_active = round(share * size)
+        if 0 < num_active < size:
+            flat *= flat.dtype.type(size / num_active)
+
+
+def _make_buffers(arrays: Sequence[Array]) -> list[Array]:
+    lengths: dict[np.dtype[np.generic], int] = {}
+    for array in arrays:
+        lengths[array.dtype] = lengths.get(array.dtype, 0) + array.size
+    return [np.empty(length + 1, dtype) for dtype, length in lengths.items()]
+
+
+def _views(arrays: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
+    """Where each array lies in the buffer of its dtype."""
+    places = {buffer.dtype: buffer for buffer in buffers}
+    offsets = dict.fromkeys(places, 0)
+    views = []
+    for array in arrays:
+        start = offsets[array.dtype]
+        offsets[array.dtype] = start + array.size
+        views.append(places[array.dtype][start : start + array.size].reshape(array.shape))
+    return views

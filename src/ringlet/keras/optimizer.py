@@ -1,0 +1,208 @@
+"""Any Keras optimizer, made distributed: gradients are averaged over ranks before the optimizer sees them.
+
+Only ``apply`` of the instance is replaced, through which every backend passes. So the reduction comes before clipping,
+the class stays what it was, and what is saved is the plain optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import keras
+
+from ringlet.keras import backends
+from ringlet.keras.compression import Compression, Compressor
+from ringlet.keras.errors import ArgumentError
+from ringlet.keras.exchange import GradientExchange
+from ringlet.keras.variables import build, register
+from ringlet.named import ProcessSet, Reduction
+
+_ATTRIBUTE = "_ringlet_exchange"
+_numbers = count()
+
+
+def DistributedOptimizer(  # noqa: N802  Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",  # noqa: ARG001
+    device_sparse: str = "",  # noqa: ARG001
+    compression: Compressor = Compression.none,
+    sparse_as_dense: bool = False,  # noqa: ARG001
+    gradient_predivide_factor: float = 1.0,
+    op: Reduction = Reduction.AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,  # noqa: ARG001
+    groups: Any = None,  # noqa: ARG001
+    process_set: ProcessSet | None = None,
+) -> Any:
+    """``optimizer`` itself, which from now on averages (or sums) gradients over all ranks.
+
+    With a global policy of ``mixed_float16`` a ``LossScaleOptimizer`` around it is returned, as ``compile`` would make
+    one: one rank's overflow must be seen by all before they decide whether to skip a step.
+
+    ``name``: of the exchange, the same on all ranks. ``compression``: of what travels.
+    ``gradient_predivide_factor`` f: an average is 1/f before and f/size after the sum. ``backward_passes_per_step`` n:
+    gradients of n batches are summed up locally, then exchanged and applied; ``average_aggregated_gradients`` divides
+    them by n. Devices, groups and ``sparse_as_dense`` are accepted for Horovod's sake: gradients travel together, in
+    one buffer for each dtype, and sparse ones become dense.
+    """
+    found = keras.optimizers.get(optimizer)
+    if exchange_of(found) is not None:
+        raise ArgumentError(f"the optimizer '{found.name}' is distributed already: it must be wrapped once only")
+    exchange = make_exchange(name, op, compression, gradient_predivide_factor, process_set)
+    if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(found):
+        found = keras.optimizers.LossScaleOptimizer(found)
+    if backward_passes_per_step != 1:
+        _accumulate(found, exchange, backward_passes_per_step, average_aggregated_gradients)
+    attach(found, exchange)
+    return found
+
+
+def exchange_of(optimizer: Any) -> GradientExchange | None:
+    """The exchange of a distributed optimizer; None of others."""
+    found: GradientExchange | None = getattr(optimizer, _ATTRIBUTE, None)
+    return found
+
+
+def attach(optimizer: Any, exchange: GradientExchange) -> None:
+    """Let the gradients of ``optimizer`` pass through ``exchange``."""
+    apply, stateless_apply = optimizer.apply, optimizer.stateless_apply
+
+    def distributed_apply(grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
+        variables = None if trainable_variables is None else list(trainable_variables)
+        return apply(_exchanged(optimizer, exchange, list(grads), variables), variables)
+
+    def distributed_stateless_apply(optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        reduced = _exchanged(optimizer, exchange, list(grads), None)
+        return stateless_apply(optimizer_variables, reduced, trainable_variables)
+
+    setattr(optimizer, _ATTRIBUTE, exchange)
+    optimizer.apply = distributed_apply
+    if _scales_loss(optimizer):  # it decides about finite gradients before it comes to apply
+        optimizer.stateless_apply = distributed_stateless_apply
+    register(optimizer)
+
+
+def detach(optimizer: Any) -> None:
+    """Make it the plain optimizer again."""
+    for name in (_ATTRIBUTE, "apply", "stateless_apply"):
+        if name in vars(optimizer):
+            delattr(optimizer, name)
+
+
+def claim(model: Any) -> GradientExchange | None:
+    """The exchange of a model's optimizer, checked; None if it is not distributed.
+
+    A model with a policy of its own may have put loss scaling around a distributed optimizer; then the exchange moves
+    outwards.
+    """
+    optimizer = model.optimizer
+    if _scales_loss(optimizer) and exchange_of(optimizer) is None:
+        inner = optimizer.inner_optimizer
+        moved = exchange_of(inner)
+        if moved is not None:
+            detach(inner)
+            attach(optimizer, moved)
+            backends.current().forget_traces(model)
+    exchange = exchange_of(optimizer)
+    if exchange is not None:
+        backends.current().check_model(model)
+    return exchange
+
+
+def make_exchange(
+    name: str | None, op: Reduction, compression: Compressor, predivide: float, process_set: ProcessSet | None
+) -> GradientExchange:
+    """The way of gradients between ranks, from Horovod's arguments."""
+    if op not in (Reduction.AVERAGE, Reduction.SUM):
+        raise ArgumentError(f"gradients cannot be combined by {op}: expected Average or Sum")
+    if predivide <= 0 or (predivide != 1 and op is not Reduction.AVERAGE):
+        raise ArgumentError(
+            f"gradient_predivide_factor={predivide} with {op} makes no sense: expected a positive factor, with Average"
+        )
+    return GradientExchange(
+        name or f"ringlet.keras.gradients.{next(_numbers)}",
+        op=op,
+        prescale=1 / predivide,
+        postscale=predivide,
+        compression=compression,
+        process_set=process_set,
+    )
+
+
+def _scales_loss(optimizer: Any) -> bool:
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _accumulate(optimizer: Any, exchange: GradientExchange, num_passes: int, is_average: bool) -> None:
+    """Keras accumulates gradients itself, and divides by the number of passes."""
+    inner = optimizer.inner_optimizer if _scales_loss(optimizer) else optimizer
+    known = inner.gradient_accumulation_steps
+    if num_passes < 1 or known not in (None, num_passes) or (known is None and inner.built):
+        raise ArgumentError(
+            f"backward_passes_per_step={num_passes} cannot be set on an optimizer with gradient_accumulation_steps="
+            f"{known}{' that is built' if inner.built else ''}: expected a number of at least 1, and an optimizer that "
+            "has not been used"
+        )
+    inner.gradient_accumulation_steps = num_passes
+    if not is_average:
+        exchange.postscale *= num_passes
+
+
+def _exchanged(
+    optimizer: Any, exchange: GradientExchange, gradients: list[Any], variables: list[Any] | None
+) -> list[Any]:
+    """The gradients that all ranks agree on."""
+    known = list(optimizer._trainable_variables) if variables is None else variables
+    if all(gradient is None for gradient in gradients) or _are_left_alone(exchange, known):
+        return gradients
+    if any(getattr(variable, "overwrite_with_gradient", False) for variable in known):
+        raise ArgumentError("variables that are overwritten by their gradients (float8) cannot be trained on ranks yet")
+    backend = backends.current()
+    dense = [
+        keras.ops.zeros(variable.shape, variable.dtype) if gradient is None else backend.dense(gradient)
+        for gradient, variable in zip(gradients, known, strict=True)
+    ]
+    num_passes = optimizer.gradient_accumulation_steps
+    if num_passes:
+        return _reduced_at_last_pass(optimizer, exchange, dense, known, num_passes)
+    return reduced(exchange, dense, known)
+
+
+def _are_left_alone(exchange: GradientExchange, variables: list[Any]) -> bool:
+    """Whether there is nobody to agree with, or somebody else takes care; asked once for each exchange."""
+    if exchange.is_needed is None:
+        alone = exchange.size == 1 and exchange.prescale * exchange.postscale == 1
+        exchange.is_needed = not alone and not backends.current().are_reduced_elsewhere(variables)
+    return not exchange.is_needed
+
+
+def reduced(exchange: GradientExchange, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Dense gradients of ``variables``, combined over ranks."""
+    packed = [exchange.compression.compress(gradient) for gradient in gradients]
+    shapes = [tuple(variable.shape) for variable in variables]
+    results = backends.current().exchange(exchange, [gradient for gradient, _ in packed], shapes)
+    return [
+        exchange.compression.decompress(result, context) for result, (_, context) in zip(results, packed, strict=True)
+    ]
+
+
+def _reduced_at_last_pass(
+    optimizer: Any, exchange: GradientExchange, gradients: list[Any], variables: list[Any], num_passes: int
+) -> list[Any]:
+    """Keras adds up gradients in variables of the optimizer and uses them at every n-th pass.
+
+    Only then is there an exchange: of what was added up on this rank. The sum takes the place of the last gradient,
+    and what was added up becomes zero, since it is in the sum.
+    """
+    build(optimizer, variables)
+    added_up = [optimizer._accumulated_gradients[optimizer._get_variable_index(variable)] for variable in variables]
+    is_last = keras.ops.equal((optimizer._iterations + 1) % num_passes, 0)
+    totals = [gradient + added.value for gradient, added in zip(gradients, added_up, strict=True)]
+    results = keras.ops.cond(is_last, lambda: reduced(exchange, totals, variables), lambda: gradients)
+    for added in added_up:
+        added.assign(keras.ops.where(is_last, keras.ops.zeros(added.shape, added.dtype), added.value))
+    return list(results)

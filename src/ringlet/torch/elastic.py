@@ -1,0 +1,446 @@
+"""A state of training that survives failures: in memory while the ranks live, on disk if they do not.
+
+    state = hvd.elastic.TorchState(model, optimizer, directory="progress", epoch=0)
+
+    @hvd.elastic.run
+    def train(state):
+        while state.epoch < 20:
+            train_one_epoch(state.model, state.optimizer)
+            state.epoch += 1
+            state.commit()
+
+    train(state)
+
+If a collective fails on all ranks, training goes on from the last commit. If a process dies, the job ends; started with
+``ringlet run --restarts 3``, possibly with another number of ranks, it goes on from the last commit in ``directory``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ringlet.elastic.commits import Commits
+from ringlet.errors import CheckpointError, RingletError
+from ringlet.named import ArgumentsError, CollectiveError, Reduction, session
+from ringlet.torch import operations
+from ringlet.torch.broadcasting import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from ringlet.torch.elastic_sampler import ElasticSampler
+from ringlet.torch.objects import join, split
+from ringlet.torch.operations import Scaling
+from ringlet.torch.tensors import from_array, to_array
+
+__all__ = [
+    "ElasticSampler",
+    "HostsUpdatedInterrupt",
+    "LRSchedulerStateHandler",
+    "ModelStateHandler",
+    "ObjectState",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "State",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "run",
+    "set_handler_registry",
+]
+
+RESET_LIMIT = 3
+"""How often :func:`run` begins anew after failures without a commit in between."""
+Result = TypeVar("Result")
+
+
+class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
+    """Raised by ``commit`` on all ranks when ``on_hosts_updated`` was called on one; :func:`run` then goes on."""
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the hosts of this job have changed")
+        self.skip_sync = skip_sync
+
+
+class State:
+    """What all states have. Subclasses say how to ``save``, ``restore`` and ``sync``; every rank must call these."""
+
+    def __init__(self, *, directory: str | os.PathLike[str] | None = None) -> None:
+        """With a ``directory`` commits are also written there, by rank 0."""
+        self._commits = None if directory is None else Commits(Path(directory))
+        self._reset_callbacks: list[Callable[[], None]] = []
+        self._host_update: int | None = None
+        self._num_commits = 0
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Functions to call before training goes on after a failure or a change of hosts."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Training is about to go on."""
+        self._host_update = None
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int = 1) -> None:  # noqa: ARG002
+        """Hosts have come or gone: the next commit interrupts training on all ranks. May be called by any thread."""
+        self._host_update = int(update_res)
+
+    def commit(self) -> None:
+        """Save, on disk too if there is a directory, then look for changes of hosts."""
+        self.save()
+        self._num_commits += 1
+        if self._commits is not None:
+            self._write(self._commits)
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Raise :class:`HostsUpdatedInterrupt` on all ranks if any of them was told that hosts have changed."""
+        told = torch.tensor([0 if self._host_update is None else 1], dtype=torch.int32)
+        (anywhere,) = operations.allreduce([told], None, Scaling(Reduction.MAX), None).run()
+        if int(anywhere):
+            self._host_update = None
+            raise HostsUpdatedInterrupt
+
+    def load(self) -> bool:
+        """Take the newest commit in the directory, on all ranks; False, and nothing changes, if there is none."""
+        if self._commits is None:
+            return False
+        problem, found = "", None
+        if session.engine().rank == 0:
+            try:
+                found = _decoded(self._commits.newest())
+            except RingletError as error:
+                problem = str(error)
+        problem, found = broadcast_object([problem, found])
+        if problem:
+            raise CheckpointError(problem)
+        if found is None:
+            return False
+        self.take(found)
+        return True
+
+    def _write(self, commits: Commits) -> None:
+        problem = ""
+        if session.engine().rank == 0:
+            try:
+                outline, tensors = split(self.saved(), "the state")
+                arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
+                commits.write({"outline": json.dumps(outline), **arrays})
+            except RingletError as error:
+                problem = str(error)
+        problem = broadcast_object(problem)
+        if problem:
+            raise CheckpointError(problem)
+
+    def save(self) -> None:
+        """Keep a copy in memory."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go back to the last copy in memory."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """What rank 0 has, on all ranks; kept as a copy."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """For subclasses: the ranks may have changed."""
+
+    def saved(self) -> dict[str, Any]:
+        """The copy in memory, for a commit on disk: what :meth:`ringlet.torch.objects.split` takes."""
+        raise NotImplementedError
+
+    def take(self, saved: dict[str, Any]) -> None:
+        """Become what :meth:`saved` gave, in this or an earlier process."""
+        raise NotImplementedError
+
+
+def _decoded(commit: dict[str, Any] | None) -> Any:
+    if commit is None:
+        return None
+    if not isinstance(commit.get("outline"), str):
+        raise CheckpointError("the commit is not one of ringlet.torch: give another directory")
+    tensors = [from_array(commit[f"tensor{place}"].copy()) for place in range(len(commit) - 1)]
+    return join(json.loads(commit["outline"]), tensors)
+
+
+class ObjectState(State):
+    """Values by name, as attributes: ``state.epoch += 1``. They are what ``broadcast_object`` takes."""
+
+    def __init__(
+        self,
+        bcast_object: Callable[[Any], Any] | None = None,
+        get_rank: Callable[[], int] | None = None,  # noqa: ARG002
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        **values: Any,
+    ) -> None:
+        """``bcast_object`` and ``get_rank`` are Horovod's; the first is used if given."""
+        super().__init__(directory=directory)
+        self._broadcast = bcast_object if bcast_object is not None else broadcast_object
+        self._names = tuple(values)
+        for name, value in values.items():
+            if hasattr(type(self), name):
+                raise ArgumentsError(f"'{name}' cannot be a value of the state: the name is taken, choose another")
+            setattr(self, name, value)
+        self._saved_values = copy.deepcopy(values)
+
+    def save(self) -> None:
+        """Copies of all values."""
+        self._saved_values = copy.deepcopy(self._values())
+
+    def restore(self) -> None:
+        """The values that were saved last."""
+        self._assign(copy.deepcopy(self._saved_values))
+
+    def sync(self) -> None:
+        """The values of rank 0."""
+        if self._names:
+            self._assign(self._broadcast(self._values()))
+        self._saved_values = copy.deepcopy(self._values())
+
+    def saved(self) -> dict[str, Any]:
+        """The values alone."""
+        return {"values": self._saved_values}
+
+    def take(self, saved: dict[str, Any]) -> None:
+        """The values alone; a commit of a state with other names is refused."""
+        values = saved["values"]
+        if values.keys() != set(self._names):
+            raise CheckpointError(
+                f"the commit holds {', '.join(sorted(values))}, this state has {', '.join(sorted(self._names))}: give "
+                "the same names, or another directory"
+            )
+        self._assign(values)
+        self._saved_values = copy.deepcopy(values)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
+
+    def _assign(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+# -- what TorchState does about models, optimizers, … -----------------------------------------------------------------
+class StateHandler:
+    """How something with a ``state_dict`` is saved, restored and made equal on all ranks."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.saved_state: Any = copy.deepcopy(value.state_dict())
+
+    def save(self) -> None:
+        """Keep a copy."""
+        self.saved_state = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        """Go back to the copy."""
+        self.value.load_state_dict(copy.deepcopy(self.saved_state))
+
+    def sync(self) -> None:
+        """What rank 0 has."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Take care of something else from now on."""
+        self.value = value
+        self.save()
+
+
+class ModelStateHandler(StateHandler):
+    """Parameters and buffers."""
+
+    def sync(self) -> None:
+        """In place."""
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(StateHandler):
+    """State and options of optimizers."""
+
+    def sync(self) -> None:
+        """State and options of rank 0."""
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class LRSchedulerStateHandler(StateHandler):
+    """Learning-rate schedules."""
+
+    def sync(self) -> None:
+        """The schedule of rank 0."""
+        self.value.load_state_dict(broadcast_object(self.value.state_dict()))
+        self.save()
+
+
+class SamplerStateHandler(StateHandler):
+    """Samplers: what *any* rank has read counts as read."""
+
+    def save(self) -> None:
+        """Every rank must call."""
+        state = copy.deepcopy(self.value.state_dict())
+        state["processed_indices"] = set().union(*allgather_object(self.value.processed_indices))
+        self.saved_state = state
+
+    def sync(self) -> None:
+        """What all ranks together have read, in the epoch of rank 0."""
+        self.save()
+        self.saved_state = broadcast_object(self.saved_state)
+        self.restore()
+
+    def set_value(self, value: Any) -> None:
+        """Take care of another sampler; nothing is gathered before the next commit."""
+        self.value = value
+        self.saved_state = copy.deepcopy(value.state_dict())
+
+
+Registry = list[tuple[type[Any], type[StateHandler]]]
+_registry: Registry = [
+    (Module, ModelStateHandler),
+    (Optimizer, OptimizerStateHandler),
+    (LRScheduler, LRSchedulerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> Registry:
+    """Types, and what takes care of their instances in a :class:`TorchState`; the first that fits is used."""
+    return _registry
+
+
+def set_handler_registry(registry: Registry) -> None:
+    """Replace :func:`get_handler_registry`'s."""
+    global _registry
+    _registry = registry
+
+
+class TorchState(ObjectState):
+    """Models, optimizers, learning-rate schedules, samplers and plain values, by name.
+
+    What has a handler (:func:`get_handler_registry`) is saved by its ``state_dict``; the rest are values.
+    """
+
+    _handlers: dict[str, StateHandler]
+
+    def __init__(
+        self,
+        model: Module | None = None,
+        optimizer: Optimizer | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        **values: Any,
+    ) -> None:
+        handlers: dict[str, StateHandler] = {}
+        plain: dict[str, Any] = {}
+        for name, value in {"model": model, "optimizer": optimizer, **values}.items():
+            handler = _handler_for(value)
+            if handler is not None:
+                handlers[name] = handler
+            elif value is not None or name in values:
+                plain[name] = value
+        self._handlers = {}
+        super().__init__(directory=directory, **plain)
+        self.model, self.optimizer = model, optimizer
+        for name, handler in handlers.items():
+            setattr(self, name, handler.value)
+        self._handlers = handlers
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        handler = self.__dict__.get("_handlers", {}).get(name)
+        if handler is not None:
+            handler.set_value(value)
+        super().__setattr__(name, value)
+
+    def save(self) -> None:
+        """Copies of everything."""
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        """Everything as it was saved last."""
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        """What rank 0 has."""
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        """Samplers share out what is left."""
+        for handler in self._handlers.values():
+            if isinstance(handler, SamplerStateHandler):
+                handler.value.reset()
+
+    def saved(self) -> dict[str, Any]:
+        """States by name, and the values."""
+        return {**super().saved(), "states": {name: handler.saved_state for name, handler in self._handlers.items()}}
+
+    def take(self, saved: dict[str, Any]) -> None:
+        """States by name, and the values."""
+        states = saved.get("states", {})
+        if states.keys() != self._handlers.keys():
+            raise CheckpointError(
+                f"the commit holds {', '.join(sorted(states))}, this state has {', '.join(sorted(self._handlers))}: "
+                "give the same names, or another directory"
+            )
+        super().take(saved)
+        for name, state in states.items():
+            self._handlers[name].saved_state = state
+            self._handlers[name].restore()
+
+
+def _handler_for(value: Any) -> StateHandler | None:
+    return next((handler(value) for kind, handler in _registry if isinstance(value, kind)), None)
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+def run(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorates ``function(state, …)``: it begins with what was last committed, and again when collectives fail.
+
+    Failures of collectives restore the last commit; wrong arguments are not tried again, nor is anything after
+    :data:`RESET_LIMIT` failures without a commit in between. A change of hosts keeps the state as it is.
+    """
+
+    @wraps(function)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Result:
+        session.init()
+        state.load()
+        must_sync, num_failures, num_commits = True, 0, -1
+        while True:
+            try:
+                if must_sync:
+                    state.sync()
+                return function(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as interrupt:
+                must_sync = not interrupt.skip_sync
+            except CollectiveError as error:
+                num_failures = num_failures + 1 if state._num_commits == num_commits else 1
+                num_commits = state._num_commits
+                if isinstance(error, ArgumentsError) or num_failures > RESET_LIMIT:
+                    raise
+                state.restore()
+                must_sync = True
+            state.on_reset()
+
+    return wrapper

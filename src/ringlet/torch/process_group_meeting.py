@@ -1,0 +1,182 @@
+"""How the ranks of a process group find each other: by PyTorch's store, to which all of them have a connection.
+
+On one machine the group is a node communicator in shared memory. Between machines MPI carries the bytes if the program
+runs under it, else Gloo. Only members take part in making a group, as PyTorch has it; so the communicators of
+:mod:`ringlet.comm.world`, whose groups all ranks must make, are no help here, but they can make the store: where
+neither torchrun nor the user has said how ranks meet, those that Ringlet or mpiexec has started meet as Ringlet does.
+"""
+
+# PyTorch exports these names without saying so to type checkers.
+# mypy: disable-error-code="attr-defined"
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from time import monotonic
+from typing import Any, final
+from urllib.parse import parse_qs, urlparse
+
+from torch.distributed import PrefixStore, Store, TCPStore
+
+from ringlet.comm import world
+from ringlet.comm.contract import Communicator
+from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
+from ringlet.comm.memory import Segment, machine_id, share_segment
+from ringlet.comm.node import NodeCommunicator, segment_bytes
+from ringlet.comm.single import SingleCommunicator
+from ringlet.errors import CommunicationError
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
+_meetings: Counter[str] = Counter()
+"""How often this process has made each group: keys of a store outlive the groups that were made by them."""
+
+
+def own_place(store: Store, name: str) -> Store:
+    """A part of ``store`` for the next group ``name``, in which no earlier group of that name has left anything."""
+    _meetings[name] += 1
+    return PrefixStore(f"ringlet/{_meetings[name]}", store)
+
+
+def connect_group(
+    store: Store, rank: int, size: int, patience: timedelta, what: str, stop: threading.Event | None = None
+) -> Communicator:
+    """The communicator of ``size`` ranks that meet in ``store``; all of them must call, and nobody else.
+
+    ``what`` is to be connected, for messages; ``stop`` ends the waiting for ranks that have not come.
+    """
+    if size == 1:
+        return SingleCommunicator()
+    meeting = Meeting(store, rank, size, patience, what, stop or threading.Event())
+    ranks_per_node = ranks_per_node_from_environment()
+    machines = meeting.gather(f"{socket.gethostname()} {machine_id()}".encode())
+    if ranks_per_node is None and len(set(machines)) == 1:
+        communicator = _join_node(meeting)
+        if communicator is not None:
+            return communicator
+    numbers = meeting.gather(str(_mpi_rank()).encode())
+    if b"None" not in numbers and len(set(numbers)) == size:
+        from ringlet.comm.mpi import MpiWire
+
+        wire: Any = MpiWire(_mpi().COMM_WORLD).subset([int(number) for number in numbers])
+    else:
+        from ringlet.comm.torch_distributed import TorchWire
+
+        wire = TorchWire(store, "wire", rank, size, "gloo")
+    return LayeredCommunicator(wire, cut_machines(wire.machines(), ranks_per_node), startable=False)
+
+
+@final
+class Meeting:
+    """What ranks tell each other before they have a communicator, topic by topic."""
+
+    def __init__(
+        self, store: Store, rank: int, size: int, patience: timedelta, what: str, stop: threading.Event
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self._store: Any = store
+        self._patience = patience.total_seconds()
+        self._what = what
+        self._stop = stop
+        self._topic = 0
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """The bytes of all ranks."""
+        keys = self._next_keys(range(self.size))
+        self._store.set(keys[self.rank], data)
+        return [self._read(key, rank) for rank, key in enumerate(keys)]
+
+    def broadcast(self, data: bytes) -> bytes:
+        """The bytes of rank 0."""
+        key = self._next_keys([0])[0]
+        if self.rank == 0:
+            self._store.set(key, data)
+            return data
+        return self._read(key, 0)
+
+    def agree(self, ready: bool) -> bool:
+        """Whether all ranks are ready."""
+        return all(answer == b"yes" for answer in self.gather(b"yes" if ready else b"no"))
+
+    def _next_keys(self, ranks: Any) -> list[str]:
+        self._topic += 1
+        return [f"{self._topic}/{rank}" for rank in ranks]
+
+    def _read(self, key: str, rank: int) -> bytes:
+        """Ask again and again: a store that waits itself lets no other thread of this process ask meanwhile."""
+        pause, deadline = _FIRST_PAUSE, monotonic() + self._patience
+        while not self._store.check([key]):
+            if monotonic() > deadline:
+                raise CommunicationError(
+                    f"{self._what}: rank {self.rank} has waited {self._patience:g} s for rank {rank} of {self.size}, "
+                    "which never came. Every rank of the group must take part in making it"
+                )
+            if self._stop.wait(pause):
+                raise CommunicationError(f"{self._what}: the process group was destroyed before rank {rank} came")
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        data: bytes = self._store.get(key)
+        return data
+
+
+def meet_by_launcher(url: str, timeout: timedelta) -> Iterator[tuple[Store, int, int]]:
+    """What ``torch.distributed.rendezvous`` gives, for ranks that Ringlet, mpiexec or srun has started."""
+    communicator = world.communicator()
+    rank, size = communicator.rank, communicator.size
+    asked = {name: int(values[0]) for name, values in parse_qs(urlparse(url).query).items()}
+    if asked.get("rank", rank) != rank or asked.get("world_size", size) != size:
+        raise CommunicationError(
+            f"init_process_group was called with {asked}, but the launcher has started this process as rank {rank} of "
+            f"{size}. Leave rank and world_size out, or set MASTER_ADDR and MASTER_PORT for ranks of your own"
+        )
+    host, store = ("127.0.0.1" if communicator.local_size == size else socket.gethostname()), None
+    if rank == 0:
+        store = TCPStore(host, 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
+    place = communicator.broadcast_bytes(f"{store.port} {host}".encode() if store is not None else None)
+    if store is None:
+        port, _, host = place.decode().partition(" ")
+        store = TCPStore(host, int(port), size, is_master=False, timeout=timeout)
+    _tell_as_torchrun(communicator)
+    yield store, rank, size
+    raise CommunicationError("the ranks of this job meet only once: start the job again with the new number of ranks")
+
+
+def _tell_as_torchrun(communicator: Communicator) -> None:
+    """Set what torchrun would have set: programs and libraries ask there whether they are one of many."""
+    numbers = {
+        "RANK": communicator.rank,
+        "WORLD_SIZE": communicator.size,
+        "LOCAL_RANK": communicator.local_rank,
+        "LOCAL_WORLD_SIZE": communicator.local_size,
+    }
+    for name, number in numbers.items():
+        os.environ.setdefault(name, str(number))
+
+
+def _join_node(meeting: Meeting) -> Communicator | None:
+    """Over shared memory; None where it cannot be shared."""
+    role: Any = "maker" if meeting.rank == 0 else "member"
+    try:
+        segment: Segment | None = share_segment(segment_bytes(meeting.size), role, meeting.broadcast, meeting.agree)
+    except CommunicationError:
+        return None
+    assert segment is not None
+    return NodeCommunicator(segment, meeting.rank, meeting.size)
+
+
+def _mpi_rank() -> int | None:
+    """This process's rank in MPI's world, if there are several and threads may use MPI; None otherwise."""
+    mpi = _mpi()
+    usable = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    if not usable or mpi.Query_thread() != mpi.THREAD_MULTIPLE or mpi.COMM_WORLD.Get_size() == 1:
+        return None
+    return int(mpi.COMM_WORLD.Get_rank())
+
+
+def _mpi() -> Any:
+    """mpi4py's module if the program has loaded it: loading it here would initialise MPI."""
+    return sys.modules.get("mpi4py.MPI")

@@ -1,0 +1,75 @@
+"""The ways in which training on ranks goes wrong unnoticed, or hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+BACKENDS = ("tensorflow", "torch", "jax")
+on_all_backends = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@on_all_backends
+@pytest.mark.parametrize("policy", ["global", "model"])
+def test_an_overflow_on_one_rank_makes_all_ranks_skip_the_step(checked, backend, policy):
+    first, second = (result[policy] for result in checked(backend, "overflow_on_one_rank"))
+    assert first == second
+    assert first["class"] == "LossScaleOptimizer"
+    assert first["inner_is_plain"]
+    assert (first["updates"], first["scale"]) == (2, 2.0**14)
+    assert first["finite"]
+
+
+@on_all_backends
+@pytest.mark.parametrize("form", ["keras", "summed", "averaged"])
+def test_gradients_are_accumulated_locally_and_exchanged_once(checked, backend, form):
+    first, second = checked(backend, "gradient_accumulation")
+    form = "keras" if form not in first else form
+    assert first[form]["digest"] == second[form]["digest"]
+    assert first[form]["distance"] < 1e-6
+    assert first[form]["num_exchanges"] == 4  # 12 passes in windows of 3
+
+
+@on_all_backends
+def test_ranks_may_have_different_numbers_of_steps(checked, backend):
+    first, second = checked(backend, "uneven_steps")
+    assert first["digests"] == second["digests"]
+    assert first["num_exchanges"] == second["num_exchanges"] == 10
+
+
+@on_all_backends
+def test_steps_of_few_ranks_count_fully(checked, backend):
+    assert checked(backend, "uneven_steps")[0]["distance"] < 1e-6
+
+
+@on_all_backends
+def test_different_numbers_of_epochs_are_refused_on_all_ranks(checked, backend):
+    expected = "ranks want different numbers of epochs, [1, 2]: expected the same on all"
+    assert checked(backend, "different_epochs") == [expected, expected]
+
+
+@on_all_backends
+def test_missing_gradients_count_as_zeros_and_sparse_ones_become_dense(checked, backend):
+    first, second = checked(backend, "missing_and_sparse_gradients")
+    assert first["digest"] == second["digest"]
+    assert first["extra"] > 0.1  # had a gradient on rank 1 only
+    assert first["embedding"] > 0.1
+    assert first["unused"] == 0
+
+
+@on_all_backends
+def test_without_any_gradient_keras_says_so(checked, backend):
+    assert set(checked(backend, "no_gradients_at_all")) == {"No gradients provided for any variable."}
+
+
+def test_xla_on_tensorflow_is_refused_with_advice(checked):
+    for messages in checked("tensorflow", "xla"):
+        assert "expected model.compile(…, jit_compile=False) on the TensorFlow backend" in messages["checked"]
+        assert "so_compile_the_model_with_jit_compile_False" in messages["unchecked"]
+
+
+def test_gradients_that_torch_has_averaged_are_left_alone(checked):
+    first, second = checked("torch", "parallel_data_of_torch")
+    assert first["digest"] == second["digest"]
+    assert first["distance"] < 1e-6
+    assert first["num_exchanges"] == 0
+    assert first["num_exchanges_of_others"] == 2

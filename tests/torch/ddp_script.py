@@ -1,0 +1,48 @@
+"""A user's script with stock DDP; only the name of the backend is Ringlet's. Leaves one line of JSON per rank."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ringlet.torch.process_group
+
+
+def main() -> None:
+    ringlet.torch.process_group.register()
+    dist.init_process_group("ringlet", init_method="env://")
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    if "fail" in sys.argv[2:]:
+        if rank == 1:
+            raise ValueError("rank 1 has had enough")
+        dist.barrier()
+    weights = b"".join(value.numpy().tobytes() for value in model.module.state_dict().values())
+    found = {
+        "rank": rank,
+        "size": dist.get_world_size(),
+        "local rank": os.environ["LOCAL_RANK"],
+        "communicator": dist.group.WORLD._communicator.name,
+        "digest": hashlib.sha256(weights).hexdigest(),
+    }
+    (Path(sys.argv[1]) / f"ddp-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    if "leave" not in sys.argv[2:]:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""One script with stock DDP under every launcher: ``ringlet run``, mpiexec and torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import mpiexec
+
+import ringlet
+from ringlet.comm.environments import VARIABLES
+
+pytest.importorskip("torch")
+
+SCRIPT = Path(__file__).with_name("ddp_script.py")
+
+
+def _run(launcher: list[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    environment |= {"PYTHONPATH": str(Path(ringlet.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    command = [*launcher, str(SCRIPT), str(folder), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=folder)
+
+
+def _launcher(name: str) -> list[str]:
+    if name == "torchrun":
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    if name == "mpiexec":
+        return [str(mpiexec()), "-n", "2", sys.executable]
+    return [sys.executable, "-m", "ringlet", "run", "-n", "2", "--launcher", "local"]
+
+
+@pytest.mark.parametrize("launcher", ["ringlet", "mpiexec", "torchrun"])
+def test_stock_ddp_runs_under_every_launcher(launcher: str, tmp_path: Path) -> None:
+    """Also if the script does not end the group itself."""
+    ended = _run(_launcher(launcher), tmp_path, *(["leave"] if launcher != "torchrun" else []))
+    assert ended.returncode == 0, ended.stderr
+    found = [json.loads((tmp_path / f"ddp-{rank}.json").read_text()) for rank in range(2)]
+    assert [entry["rank"] for entry in found] == [0, 1]
+    assert [entry["local rank"] for entry in found] == ["0", "1"]
+    assert {entry["size"] for entry in found} == {2}
+    assert {entry["communicator"] for entry in found} == {"node"}
+    assert len({entry["digest"] for entry in found}) == 1
+
+
+def test_an_exception_on_one_rank_is_told_and_ends_all(tmp_path: Path) -> None:
+    """PyTorch's hook for exceptions holds back what others print; under mpiexec it must come out all the same."""
+    ended = _run(_launcher("mpiexec"), tmp_path, "fail")
+    assert ended.returncode != 0
+    assert "ValueError: rank 1 has had enough" in ended.stderr + ended.stdout
