@@ -9,7 +9,8 @@ namespace ringlet {
 
 enum ConvAlgorithm { kDirect, kGemm, kWinogradRows, kWinograd2, kWinograd4 };
 enum ActivationKind { kRelu, kLeakyRelu, kRelu6, kSigmoid, kTanh, kArctanh, kLogSigmoid };
-enum LossKind { kSoftmaxCrossEntropy, kCategoricalCrossEntropy, kSigmoidBinaryCrossEntropy, kBinaryCrossEntropy, kDice, kMse, kMae };
+enum LossKind { kSoftmaxCrossEntropy, kCategoricalCrossEntropy, kSigmoidBinaryCrossEntropy, kBinaryCrossEntropy, kDice, kBceDice,
+                kSigmoidBceDice, kMse, kMae };
 
 // What the reductions of ringlet.comm know; the numbers are those of ringlet/comm/channel/elements.py.
 enum Element {

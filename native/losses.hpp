@@ -146,33 +146,106 @@ double mean_absolute_error(const Extent& e, const T* p, const T* t, T* dp, doubl
     });
 }
 
-// 1 - (2 sum(p t) + s) / (sum p + sum t + s) per sample.
+// The sums over a sample's elements that its dice coefficient is made of, for every lane.
+struct DiceSums {
+    double *products, *predictions, *targets;
+
+    DiceSums(double* memory, long lanes) : products(memory), predictions(memory + lanes), targets(memory + 2 * lanes) {
+        for (long i = 0; i < 3 * lanes; ++i) memory[i] = 0;
+    }
+
+    template <typename T>
+    void add(long lane, T prediction, T target) {
+        products[lane] += double(prediction) * target;
+        predictions[lane] += prediction;
+        targets[lane] += target;
+    }
+};
+
+// 1 - (2 sum(p t) + s) / (sum p + sum t + s) over the samples; the gradient of p is own * t + shared, zero in padding lanes.
 template <typename T>
+double dice_from(const Extent& e, const DiceSums& sums, T* own, T* shared, double scale) {
+    double total = 0;
+    for (long lane = 0; lane < e.lanes; ++lane) {
+        const double numerator = 2 * sums.products[lane] + kDiceSmooth;
+        const double denominator = sums.predictions[lane] + sums.targets[lane] + kDiceSmooth;
+        if (lane < e.n) total += 1 - numerator / denominator;
+        own[lane] = lane < e.n ? T(-2 * scale / denominator) : T(0);
+        shared[lane] = lane < e.n ? T(scale * numerator / (denominator * denominator)) : T(0);
+    }
+    return total;
+}
+
+template <typename T, bool Accumulate = false>
 double dice(const Extent& e, const T* p, const T* t, T* dp, double scale) {
     const long rows = e.channels * e.pixels;
-    double* products = scratch_array<double>(kScratchShared1, 3 * e.lanes);
-    double *predictions = products + e.lanes, *targets = predictions + e.lanes;
-    for (long i = 0; i < 3 * e.lanes; ++i) products[i] = 0;
+    DiceSums sums(scratch_array<double>(kScratchShared1, 3 * e.lanes), e.lanes);
     for (long row = 0; row < rows; ++row)
-        for (long lane = 0; lane < e.lanes; ++lane) {
-            const long at = row * e.lanes + lane;
-            products[lane] += double(p[at]) * t[at];
-            predictions[lane] += p[at];
-            targets[lane] += t[at];
-        }
-    double total = 0;
+        for (long lane = 0; lane < e.lanes; ++lane) sums.add(lane, p[row * e.lanes + lane], t[row * e.lanes + lane]);
     T* own = scratch_array<T>(kScratchShared2, 2 * e.lanes);
-    T* shared = own + e.lanes;  // gradient = own * t + shared
-    for (long lane = 0; lane < e.lanes; ++lane) {
-        const double numerator = 2 * products[lane] + kDiceSmooth, denominator = predictions[lane] + targets[lane] + kDiceSmooth;
-        const double real = lane < e.n ? 1.0 : 0.0;
-        if (lane < e.n) total += 1 - numerator / denominator;
-        own[lane] = real == 0.0 ? T(0) : T(-2 * scale / denominator);
-        shared[lane] = real == 0.0 ? T(0) : T(scale * numerator / (denominator * denominator));
-    }
+    T* shared = own + e.lanes;
+    const double total = dice_from(e, sums, own, shared, scale);
     if (dp)
         over_elements(rows * e.lanes, [&](long first, long last) {
-            for (long at = first; at < last; ++at) dp[at] = own[at % e.lanes] * t[at] + shared[at % e.lanes];
+            for (long at = first; at < last; ++at) {
+                const T gradient = own[at % e.lanes] * t[at] + shared[at % e.lanes];
+                dp[at] = Accumulate ? dp[at] + gradient : gradient;
+            }
+        });
+    return total;
+}
+
+template <typename T>
+double bce_dice(const Extent& e, const T* p, const T* t, T* dp, double scale) {
+    const double entropy = binary_cross_entropy(e, p, t, dp, scale);
+    return entropy + dice<T, true>(e, p, t, dp, scale);
+}
+
+// Both losses of one sigmoid. The first pass leaves p in dx, the second turns it into (p - t) * factor + dice's gradient * p (1 - p).
+// Sums are made by blocks of rows and added in order, so that the number of threads does not matter.
+template <typename T>
+double sigmoid_bce_dice(const Extent& e, const T* x, const T* t, T* dx, double scale) {
+    constexpr long kBlock = 128;
+    const long rows = e.channels * e.pixels, blocks = (rows + kBlock - 1) / kBlock;
+    double* memory = scratch_array<double>(kScratchShared1, (blocks + 1) * 3 * e.lanes);
+    double entropy = 0;
+    with_width<T>(e.lanes, [&](auto width) {
+        constexpr int Width = decltype(width)::value;
+        using V = Vec<T, Width>;
+        entropy = sum_over(blocks, [&](long block) {
+            DiceSums sums(memory + (block + 1) * 3 * e.lanes, e.lanes);
+            double sum = 0;
+            const long last = (block + 1) * kBlock < rows ? (block + 1) * kBlock : rows;
+            for (long row = block * kBlock; row < last; ++row)
+                for (long lane = 0; lane < e.lanes; lane += Width) {
+                    const long at = row * e.lanes + lane;
+                    const V value = load<V>(x + at), target = load<V>(t + at), zero{};
+                    const V small = exponential<T>(value < zero ? value : -value);
+                    const V losses = maximum(value, zero) - value * target + log_one_plus<T>(small);
+                    const V chances = (value < zero ? small : splat<V>(T(1))) / (T(1) + small);
+                    for (int i = 0; i < Width; ++i) {
+                        if (lane + i < e.n) sum += losses[i];
+                        sums.add(lane + i, chances[i], target[i]);
+                    }
+                    if (dx) store(dx + at, chances);
+                }
+            return sum;
+        });
+    });
+    DiceSums sums(memory, e.lanes);
+    for (long block = 1; block <= blocks; ++block)
+        for (long i = 0; i < 3 * e.lanes; ++i) memory[i] += memory[block * 3 * e.lanes + i];
+    T* own = scratch_array<T>(kScratchShared2, 2 * e.lanes);
+    T* shared = own + e.lanes;
+    const double total = entropy / rows + dice_from(e, sums, own, shared, scale);
+    const T factor = T(scale / rows);
+    if (dx)
+        over_elements(rows * e.lanes, [&](long first, long last) {
+            for (long at = first; at < last; ++at) {
+                const long lane = at % e.lanes;
+                const T p = dx[at], slope = own[lane] * t[at] + shared[lane];
+                dx[at] = lane < e.n ? (p - t[at]) * factor + slope * p * (T(1) - p) : T(0);
+            }
         });
     return total;
 }
@@ -185,6 +258,8 @@ double loss(LossKind kind, const Extent& e, const T* prediction, const T* target
         case kSigmoidBinaryCrossEntropy: return sigmoid_binary_cross_entropy(e, prediction, target, dprediction, scale);
         case kBinaryCrossEntropy: return binary_cross_entropy(e, prediction, target, dprediction, scale);
         case kDice: return dice(e, prediction, target, dprediction, scale);
+        case kBceDice: return bce_dice(e, prediction, target, dprediction, scale);
+        case kSigmoidBceDice: return sigmoid_bce_dice(e, prediction, target, dprediction, scale);
         case kMse: return mean_squared_error(e, prediction, target, dprediction, scale);
         case kMae: return mean_absolute_error(e, prediction, target, dprediction, scale);
     }

@@ -156,7 +156,7 @@ ActivationKind activation_of(const char* name) {
 
 LossKind loss_of(const char* name) {
     static const char* const names[] = {"softmax_cross_entropy", "categorical_cross_entropy", "sigmoid_binary_cross_entropy",
-                                        "binary_cross_entropy", "dice", "mse", "mae"};
+                                        "binary_cross_entropy", "dice", "bce_dice", "sigmoid_bce_dice", "mse", "mae"};
     return static_cast<LossKind>(index_of(name, names, "unknown loss"));
 }
 

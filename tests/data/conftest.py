@@ -78,7 +78,7 @@ def save_image() -> Callable[..., None]:
         image = Image.fromarray(values)
         if mode == "P":
             image = Image.fromarray(values, mode="L")
-            image.putpalette([0, 0, 0, 255, 255, 255])
+            image.putpalette([0, 0, 0, 255, 255, 255, *(number % 256 for number in range(762))])
         image.save(path)
 
     return save

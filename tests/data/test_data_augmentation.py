@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from ringlet.data import Augmentation, BatchLoader
+from ringlet.data.rotation import rotation
 from ringlet.data.source import ArraySource
 from ringlet.errors import ConfigError
 
@@ -56,19 +57,74 @@ def test_a_shift_moves_the_whole_image_and_pads_with_zeros() -> None:
     assert len(seen) > 10
 
 
-def test_masks_follow_their_images() -> None:
-    values = images(30, channels=1)
-    masks = values.astype(np.float32)
+@pytest.mark.parametrize("kind", ["mask", "classes"])
+def test_masks_follow_their_images(kind: str) -> None:
+    """The image shows the number of each pixel's own place: its mask must show the same numbers at the same places."""
+    numbers = np.arange(1, 65, dtype=np.float32).reshape(1, 1, 8, 8).repeat(30, axis=0)
+    targets = numbers.copy() if kind == "mask" else numbers[:, 0].astype(np.int64)
     everything = Augmentation(flip_probability=0.5, crop_size=6, crop_probability=0.5, shift_size=2)
-    indices = np.arange(30)
-    changed, targets = everything.apply((values.copy(), masks.copy()), indices, 3, 1)
-    assert (changed != values).any()
-    np.testing.assert_array_equal(changed, targets)
+    changed, followed = everything.apply((numbers.copy(), targets.copy()), np.arange(30), 3, 1)
+    assert (changed != numbers).any()
+    assert (followed.shape, followed.dtype) == (targets.shape, targets.dtype)
+    np.testing.assert_array_equal(followed.reshape(changed.shape), changed)
+
+
+@pytest.mark.parametrize("kind", ["mask", "classes"])
+def test_turned_masks_cover_the_same_objects_as_turned_images(kind: str) -> None:
+    """A bright disc away from the centre moves about; wherever it goes, its mask lies on it."""
+    y, x = np.mgrid[:64, :64]
+    disc = ((y - 20) ** 2 + (x - 30) ** 2 < 100).astype(np.uint8)
+    inputs = np.repeat(disc[None, None] * 200, 20, axis=0)
+    targets = inputs.astype(np.float32) / 200 if kind == "mask" else (inputs[:, 0] // 100).astype(np.int64)
+    everything = Augmentation(flip_probability=0.5, shift_size=9, rotate_degrees=90)
+    turned, followed = everything.apply((inputs.copy(), targets.copy()), np.arange(20), 0, 0)
+    assert len({image.tobytes() for image in turned}) == 20
+    assert set(np.unique(followed)) == set(np.unique(targets))
+    assert ((turned >= 100) == (followed.reshape(turned.shape) > 0)).mean() > 0.995
+
+
+@pytest.mark.parametrize(
+    ("angle", "expected"),
+    [(0.0, lambda x: x), (90.0, lambda x: np.rot90(x, 1, (1, 2))), (180.0, lambda x: x[:, ::-1, ::-1])],
+)
+def test_quarter_turns_are_exact(angle: float, expected) -> None:
+    image = images(1)[0]
+    view = rotation((8, 8), float(np.deg2rad(angle)))
+    np.testing.assert_array_equal(view.smooth(image), expected(image))
+    np.testing.assert_array_equal(view.nearest(image), expected(image))
+
+
+def test_a_turn_leaves_zeros_in_the_corners_and_the_centre_in_place() -> None:
+    image = np.full((1, 9, 9), 80, np.uint8)
+    image[0, 4, 4] = 200
+    turned = rotation((9, 9), float(np.deg2rad(45))).nearest(image)
+    assert turned[0, 4, 4] == 200
+    assert [turned[0, y, x] for y in (0, 8) for x in (0, 8)] == [0, 0, 0, 0]
+
+
+def test_a_turn_of_an_oblong_image_keeps_its_shape() -> None:
+    image = np.random.default_rng(0).random((2, 5, 12), dtype=np.float32)
+    turned = rotation((5, 12), float(np.deg2rad(180))).smooth(image)
+    np.testing.assert_allclose(turned, image[:, ::-1, ::-1], atol=1e-5)
+
+
+def test_angles_lie_within_the_limit_and_a_share_is_left_alone() -> None:
+    y, x = np.mgrid[:65, :65]
+    line = ((np.abs(y - 32) <= 1) & (x > 32)).astype(np.uint8)
+    inputs = np.repeat(line[None, None] * 255, 200, axis=0)
+    turned = apply(Augmentation(rotate_degrees=20, rotate_probability=0.5), inputs)
+    assert 70 < (turned != inputs).any(axis=(1, 2, 3)).sum() < 130
+    rows = [np.average(y[:, 60], weights=image[0, :, 60] + 1e-9) - 32 for image in turned]
+    angles = np.rad2deg(np.arctan2(rows, 28))
+    assert 15 < np.abs(angles).max() < 21
+    assert angles.min() < 0 < angles.max()
 
 
 def test_a_sample_changes_alike_in_any_batch_and_on_any_rank() -> None:
     source = ArraySource(images(24), np.arange(24, dtype=np.int64), 24)
-    everything = Augmentation(flip_probability=0.5, crop_size=5, crop_probability=0.5, shift_size=3)
+    everything = Augmentation(
+        0.5, crop_size=5, crop_probability=0.5, shift_size=3, rotate_degrees=30, jitter_strength=0.5
+    )
 
     def by_index(global_batch_size: int, size: int, prefetch: int) -> dict[int, bytes]:
         result: dict[int, bytes] = {}
@@ -89,6 +145,32 @@ def test_a_sample_changes_alike_in_any_batch_and_on_any_rank() -> None:
     assert by_index(24, 1, 0) == by_index(7, 3, 2) == by_index(1, 1, 1)
 
 
+@pytest.mark.parametrize("target_shape", [(), (1, 8, 8), (8, 8)])
+def test_a_batch_without_samples_stays_empty(target_shape: tuple[int, ...]) -> None:
+    everything = Augmentation(0.5, 5, 0.5, 3, 0.5, rotate_degrees=30, jitter_strength=0.5)
+    samples = np.empty((0, 3, 8, 8), np.uint8), np.empty((0, *target_shape), np.float32)
+    changed = everything.apply(samples, np.empty(0, np.int64), 0, 0)
+    assert [part.shape for part in changed] == [(0, 3, 8, 8), (0, *target_shape)]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_jitter_changes_the_light_and_nothing_else(dtype: type) -> None:
+    values = (images(200, size=16) // 2 + 60).astype(dtype)
+    masks = np.arange(200 * 256, dtype=np.float32).reshape(200, 1, 16, 16)
+    jitter = Augmentation(jitter_strength=0.3, jitter_probability=0.5)
+    changed, same = jitter.apply((values.copy(), masks.copy()), np.arange(200), 0, 0)
+    np.testing.assert_array_equal(same, masks)
+    assert changed.dtype == dtype
+    assert 70 < (changed != values).any(axis=(1, 2, 3)).sum() < 130
+    before, after = values.astype(np.float64), changed.astype(np.float64)
+    for one, other in zip(before.reshape(600, -1), after.reshape(600, -1), strict=True):
+        assert np.corrcoef(one, other)[0, 1] > 0.999
+        assert 0.65 < other.std() / one.std() < 1.35
+        assert abs(other.mean() - one.mean()) < 0.32 * one.std() + 1
+    channels = (after - before).mean(axis=(2, 3))
+    assert channels[np.abs(channels).sum(axis=1) > 0].std(axis=1).min() > 0  # each channel for itself
+
+
 def test_epochs_and_seeds_give_other_changes() -> None:
     values = images()
     everything = Augmentation(flip_probability=0.5, shift_size=2)
@@ -106,7 +188,7 @@ def test_validation_images_are_not_augmented_by_a_loader_without_augmentation() 
 def test_augmentation_does_not_change_what_the_source_stores() -> None:
     stored = images(10)
     source = ArraySource(stored, np.arange(10, dtype=np.int64), 10)
-    loader = BatchLoader(source, global_batch_size=10, augmentation=Augmentation(1.0, 4, 1.0, 2, 1.0))
+    loader = BatchLoader(source, global_batch_size=10, augmentation=Augmentation(1.0, 4, 1.0, 2, 1.0, 30, 1.0))
     next(loader.epoch(0))
     np.testing.assert_array_equal(stored, images(10))
 
@@ -119,6 +201,12 @@ def test_augmentation_does_not_change_what_the_source_stores() -> None:
         {"crop_size": -1},
         {"crop_probability": 0.5},
         {"shift_size": -2},
+        {"rotate_degrees": -1},
+        {"rotate_degrees": 181},
+        {"rotate_degrees": float("nan")},
+        {"rotate_degrees": 5, "rotate_probability": 2},
+        {"jitter_strength": -0.1},
+        {"jitter_strength": 1.1},
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ringlet.engines.native import NativeReplica
 from ringlet.models import builder as b
 
-LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "mse", "mae")
+LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae")
 
 
 def classifier(last):

@@ -22,6 +22,7 @@ SMALL = [
     ("resnet50", 33, {"width": 4, "form": "imagenet", "version": "v1"}),
     ("mobilenetv1", 32, {"width": 0.125}),
     ("unet", 16, {"levels": 3, "width": 4}),
+    ("unet", 23, {"levels": 3, "width": 4}),
 ]
 LARGE = [
     ("vgg11", 32, {"form": "imagenet", "hidden": (32,)}),

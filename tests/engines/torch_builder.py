@@ -45,13 +45,15 @@ class TorchReplica:
 
     def loss_sum(self, values, loss, targets):
         output, last = values[self.spec.nodes[-1].name], self.spec.nodes[-1]
-        targets = torch.tensor(targets)
+        targets = torch.as_tensor(targets)
         if loss == "categorical_cross_entropy":
             if last.op == "softmax":
                 terms = functional.cross_entropy(values[last.inputs[0]], targets, reduction="none")
             else:
                 terms = -torch.log(output.clamp(1e-7, 1 - 1e-7).gather(1, targets[:, None]))
             return terms.reshape(len(targets), -1).mean(1).sum()
+        if loss == "bce_dice":
+            return self.loss_sum(values, "binary_cross_entropy", targets) + self.loss_sum(values, "dice", targets)
         if not targets.is_floating_point():
             targets = torch.movedim(functional.one_hot(targets, output.shape[1]), -1, 1)
         targets = targets.to(output.dtype)

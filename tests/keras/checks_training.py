@@ -103,6 +103,20 @@ def check_one_call(job: SimpleNamespace) -> dict[str, Any]:
     }
 
 
+def check_model_without_weights(job: SimpleNamespace) -> dict[str, Any]:
+    """A model that is built by its first step gets rank 0's weights after it; several steps in one call."""
+    several = {} if job.backend == "torch" else {"steps_per_execution": 3}
+    x, y = hvd.shard(*make_data(4 * BATCH * job.size))
+    results = {}
+    for name, batch_size in (("some_steps", BATCH), ("one_step", 4 * BATCH)):
+        model = keras.Sequential([keras.layers.Dense(5), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.Adam(0.01), "mse", **several)
+        hvd.distribute(model)
+        model.fit(x, y, batch_size, verbose=0, validation_data=(x, y))
+        results[name] = [state_digest(model), int(keras.ops.convert_to_numpy(model.optimizer.iterations))]
+    return results
+
+
 def check_distribute_after_training_alone(job: SimpleNamespace) -> dict[str, Any]:
     """What was traced without the exchange must not be used again; nor after another compile."""
     model = make_model()

@@ -11,10 +11,11 @@ def test_three_ranks_with_uneven_data_of_unknown_length(checked):
 
 def test_a_process_set_trains_together_and_leaves_others_alone(checked):
     first, second, third = checked("torch", "process_set", num_ranks=3)
-    assert [first["included"], second["included"], third["included"]] == [True, False, True]
-    assert first["digest"] == third["digest"] != second["digest"]
-    assert (first["total"], second["total"], third["total"]) == (2.0, None, 2.0)
-    assert second["everybody"] == 3.0
+    assert [first["included"], second["included"], third["included"]] == [False, True, True]
+    assert second["digest"] == third["digest"] != first["digest"]
+    assert (first["total"], second["total"], third["total"]) == (None, 3.0, 3.0)
+    assert first["everybody"] == 3.0
+    assert first["files"] == ["of-0.keras", "of-1.keras"]
 
 
 def test_collectives_on_three_ranks(checked):

@@ -53,6 +53,12 @@ def test_ranks_keep_their_own_random_generators(checked, backend):
     assert first["seeds"] != second["seeds"]
 
 
+def test_models_without_weights_and_several_steps_in_one_call(checked, backend):
+    first, second = checked(backend, "model_without_weights")
+    assert first == second
+    assert [first["some_steps"][1], first["one_step"][1]] == [4, 1]
+
+
 def test_a_model_that_was_trained_alone_can_be_distributed(checked, backend):
     first, second = checked(backend, "distribute_after_training_alone")
     assert first["alone"] != second["alone"]

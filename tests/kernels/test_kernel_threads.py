@@ -127,6 +127,17 @@ def test_elementwise_and_loss(lab, with_threads):
     assert_same_bits(with_threads, compute)
 
 
+@pytest.mark.parametrize("kind", ["dice", "bce_dice", "sigmoid_bce_dice"])
+def test_losses_of_masks(lab, with_threads, kind):
+    x, target = lab.activation(N, 3, 37, 41, low=0.1, high=0.9), np.round(lab.activation(N, 3, 37, 41, low=0, high=1))
+
+    def compute():
+        gradient = np.empty_like(x)
+        return gradient, np.float64(lab.kernels.loss(kind, x, target, gradient, n=N, scale=0.1))
+
+    assert_same_bits(with_threads, compute)
+
+
 def test_updates_and_sums(lab, with_threads):
     size = 300_007
     start, gradients = lab.parameter(size), lab.parameter(size)

@@ -15,7 +15,7 @@ from ringlet.kernels.contract import DICE_SMOOTH, Loss
 
 KINDS = get_args(Loss)
 CATEGORICAL = ("softmax_cross_entropy", "categorical_cross_entropy")
-LOGITS = ("softmax_cross_entropy", "sigmoid_binary_cross_entropy")
+LOGITS = ("softmax_cross_entropy", "sigmoid_binary_cross_entropy", "sigmoid_bce_dice")
 MARGIN = 1e-7
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -35,6 +35,10 @@ def per_sample(kind: str, prediction: torch.Tensor, target: torch.Tensor) -> tor
         values = F.nll_loss(prediction.clamp(MARGIN, 1 - MARGIN).log(), target, reduction="none")
     elif kind == "dice":
         return dice(prediction, target)
+    elif kind == "bce_dice":
+        return per_sample("binary_cross_entropy", prediction, target) + dice(prediction, target)
+    elif kind == "sigmoid_bce_dice":
+        return per_sample("sigmoid_binary_cross_entropy", prediction, target) + dice(prediction.sigmoid(), target)
     else:
         function = {
             "sigmoid_binary_cross_entropy": F.binary_cross_entropy_with_logits,
@@ -116,6 +120,14 @@ def test_sigmoid_binary_cross_entropy_of_extreme_logits_is_exact(lab):
     gradient = np.empty_like(logits)
     value = lab.kernels.loss("sigmoid_binary_cross_entropy", logits, np.ones_like(logits), gradient, n=8, scale=1.0)
     assert value == pytest.approx(4e4)
+    np.testing.assert_array_equal(gradient[0], np.resize([0, -1], 8))
+
+
+def test_sigmoid_bce_dice_of_extreme_logits_is_finite_and_exact(lab):
+    logits = np.resize(np.array([1e4, -1e4], lab.dtype), (1, 8))
+    gradient = np.empty_like(logits)
+    value = lab.kernels.loss("sigmoid_bce_dice", logits, np.ones_like(logits), gradient, n=8, scale=1.0)
+    assert value == pytest.approx(4e4 + 4 * 0.5)  # a sample of one pixel that is missed has a dice of 1 / 2
     np.testing.assert_array_equal(gradient[0], np.resize([0, -1], 8))
 
 

@@ -156,22 +156,31 @@ class TestUnet:
         spec = zoo.create("unet", input_shape=(3, 128, 128), levels=5)
         assert (spec.nodes[-1].op, spec.output_shape) == ("sigmoid", (1, 128, 128))
 
-    def test_batch_norm_keeps_99_percent(self):
-        momenta = {node.attributes["momentum"] for node in zoo.create("unet").nodes if node.op == "batch_norm"}
-        assert momenta == {0.99}
+    @pytest.mark.parametrize(("options", "momentum"), [({}, 0.9), ({"momentum": 0.99}, 0.99)])
+    def test_batch_norm_keeps_90_percent_or_what_is_asked_for(self, options, momentum):
+        nodes = zoo.create("unet", **options).nodes
+        assert {node.attributes["momentum"] for node in nodes if node.op == "batch_norm"} == {momentum}
 
     def test_upsampling_is_by_transposed_convolutions_of_two_by_two(self):
         nodes = [node for node in zoo.create("unet").nodes if node.op == "conv2d_transpose"]
         assert [node.attributes["kernel"] for node in nodes] == [(2, 2)] * 7
 
-    @pytest.mark.parametrize(("extent", "levels"), [(512, 7), (128, 5), (64, 4), (96, 4), (28, 2)])
+    @pytest.mark.parametrize(
+        ("extent", "levels"), [(512, 7), (128, 5), (64, 4), (96, 4), (28, 2), (101, 4), (300, 6), (5, 1)]
+    )
     def test_levels_follow_the_image_when_not_given(self, extent, levels):
         nodes = zoo.create("unet", input_shape=(3, extent, extent)).nodes
         assert sum(node.op == "concat" for node in nodes) == levels
 
+    @pytest.mark.parametrize(("height", "width", "levels"), [(101, 75, 5), (7, 9, 2), (2, 3, 1), (100, 100, 5)])
+    def test_masks_have_the_size_of_images_that_do_not_halve_evenly(self, height, width, levels):
+        spec = zoo.create("unet", input_shape=(3, height, width), levels=levels)
+        even = zoo.create("unet", input_shape=(3, 128, 128), levels=levels)
+        assert (spec.output_shape, spec.num_parameters) == ((1, height, width), even.num_parameters)
+
     def test_an_image_that_cannot_be_halved_so_often_is_explained(self):
-        with pytest.raises(SpecError, match=r"5 level\(s\) needs images .* multiples of 2\^5, got 100x100"):
-            zoo.create("unet", input_shape=(3, 100, 100), levels=5)
+        with pytest.raises(SpecError, match=r"5 level\(s\) halves images 5 time\(s\), .* nothing of 100x24"):
+            zoo.create("unet", input_shape=(3, 100, 24), levels=5)
 
 
 def test_an_unknown_name_suggests_the_nearest():
@@ -221,9 +230,12 @@ def test_options_that_make_no_sense_are_refused(name, options):
         zoo.create(name, **options)
 
 
+UNET_OPTIONS = {"levels": 0, "width": 8, "momentum": 0.9}
+
+
 def test_describe_tells_the_options_without_building():
     member = zoo.describe("U-Net")
-    assert (member.name, member.input_shape, dict(member.options)) == ("unet", (3, 512, 512), {"levels": 0, "width": 8})
+    assert (member.name, member.input_shape, dict(member.options)) == ("unet", (3, 512, 512), UNET_OPTIONS)
 
 
 def test_a_message_about_an_option_names_the_model_and_the_value():

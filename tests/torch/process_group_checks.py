@@ -443,7 +443,10 @@ def groups(comm: Communicator) -> None:
         alone = dist.new_group([rank], use_local_synchronization=True)
         everybody = dist.new_group(timeout=timedelta(minutes=1))
         device = dist.new_group(backend="cpu:ringlet")
-        works = [dist.all_reduce(torch.ones(1000), group=group, async_op=True) for group in (everybody, None, device)]
+        gloo = dist.new_group(backend="gloo")
+        works = [
+            dist.all_reduce(torch.ones(1000), group=group, async_op=True) for group in (everybody, None, device, gloo)
+        ]
         if rank >= size - 2:
             values = torch.tensor([float(rank)])
             dist.all_reduce(values, group=last)
@@ -459,7 +462,7 @@ def groups(comm: Communicator) -> None:
         single = torch.ones(2)
         dist.all_reduce(single, group=alone)
         assert single.tolist() == [1.0, 1.0]
-        assert all(work.result()[0][0].item() == size for work in works)
+        assert all(work.get_future().wait()[0][0].item() == size for work in works)
         dist.destroy_process_group(everybody)
         with pytest.raises(CommunicationError, match="allreduce was called on a process group that has been destroyed"):
             everybody.allreduce([torch.ones(1)])

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringlet import RunConfig, optim
@@ -226,6 +226,7 @@ def configurations() -> st.SearchStrategy[dict[str, object]]:
 
 
 @given(configurations())
+@settings(deadline=None)
 def test_toml_out_and_in_gives_an_equal_configuration(tmp_path_factory, values):
     config = RunConfig(**values)
     path = tmp_path_factory.mktemp("toml") / "config.toml"

@@ -49,14 +49,12 @@ def evaluate(
 
 
 def _load_data(model: LoadedModel, name: str, path: str | None, test_path: str | None) -> Dataset:
-    from ringlet.data import load_dataset
     from ringlet.errors import UsageError
+    from ringlet.training.loaded_model import matching_dataset
 
     if not name:
         raise UsageError("the model file names no data set: give --dataset")
-    shape = model.spec.input_shape if name in ("synthetic", "shapes") else None
-    classes = model.spec.output_shape[0] if name == "synthetic" else None
-    return load_dataset(name, path=path, test_path=test_path, input_shape=shape, num_classes=classes)
+    return matching_dataset(model.spec, name, path=path, test_path=test_path)
 
 
 def command() -> Any:

@@ -19,6 +19,8 @@ VERBS = {
     "checkpoints": "List and verify the checkpoints of a run.",
     "run": "Start a script on many workers.",
     "evaluate": "Evaluate a trained model on test data.",
+    "export": "Export a trained model to OpenVINO, ONNX, PyTorch or Keras.",
+    "predict": "Predict classes or masks of images.",
     "models": "List the networks of the zoo, or show the layers of one.",
     "datasets": "List the data sets, or fetch one into the data cache.",
     "bench": "Measure how fast workers exchange data.",

@@ -22,6 +22,8 @@ SchedulerName = Literal[
     "model_checkpoint",
 ]
 DEFAULT_LOCAL_BATCH_SIZE = 64
+DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS = 8
+"""Images with masks are large, and every pixel is an example: a step of few of them is full of them."""
 OptionValue = str | int | float | bool
 
 
@@ -48,7 +50,7 @@ class NetworkOptions(Section):
     """Network"""
 
     model: str = option("vgg1dobn", "network of the zoo: see `ringlet models`", min_length=1)
-    model_options: dict[str, OptionValue] = option({}, "parameters of the family, such as depth=5,width=8")
+    model_options: dict[str, OptionValue] = option({}, "parameters of the family, such as levels=4,width=8")
     input_shape: tuple[int, ...] | None = option(None, "channels,height,width; default: the data set's")
     num_classes: int | None = option(None, "number of classes; default: the data set's", ge=1)
     weights_and_bias_filename: str | None = option(None, "start from the weights of this model file")
@@ -57,20 +59,36 @@ class NetworkOptions(Section):
 class DataOptions(Section):
     """Data"""
 
-    dataset: str = option("digits", "data set: see `ringlet datasets`; also npz:PATH and folder:PATH", min_length=1)
+    dataset: str = option(
+        "digits", "data set: see `ringlet datasets`; also folder:PATH, masks:PATH, npz:PATH", min_length=1
+    )
     dataset_path: str | None = option(None, "folder or file of the data set; default: the data cache")
     dataset_train_path: str | None = option(None, "folder of the training data, where it differs")
     dataset_test_path: str | None = option(None, "folder of the test data, where it differs")
     use_synthetic_data: bool = option(False, "random data of the data set's shape instead of its files")
     num_samples: int | None = option(None, "number of samples of synthetic or procedural data", ge=1)
-    image_size: tuple[int, ...] | None = option(None, "height,width to which images of a folder are resized")
-    validation_split: float = option(0.1, "share of the training data kept for validation; 0: none", ge=0, lt=1)
+    image_size: tuple[int, ...] | None = option(None, "height,width, or one number, to which images are resized")
+    validation_split: float | None = option(
+        None,
+        "share of the training data kept for validation; default: 0.1, or 0 where the data have their own",
+        ge=0,
+        lt=1,
+    )
     test_as_validation: bool = option(False, "validate on the test data")
     flip_images: bool = option(False, "mirror training images at random")
     flip_images_prob: float = option(0.5, "probability of a mirrored image", ge=0, le=1)
     crop_images: bool = option(False, "crop training images at random")
     crop_images_size: int = option(16, "edge of the crop in pixels", ge=1)
     crop_images_prob: float = option(0.5, "probability of a cropped image", ge=0, le=1)
+    shift_images: bool = option(False, "move training images at random")
+    shift_images_size: int = option(4, "pixels by which an image moves at most, each way", ge=1)
+    shift_images_prob: float = option(0.5, "probability of a moved image", ge=0, le=1)
+    rotate_images: bool = option(False, "turn training images at random")
+    rotate_images_degrees: float = option(10.0, "degrees by which an image turns at most, either way", gt=0, le=180)
+    rotate_images_prob: float = option(0.5, "probability of a turned image", ge=0, le=1)
+    jitter_images: bool = option(False, "change contrast and brightness of training images at random")
+    jitter_images_strength: float = option(0.3, "share by which they change at most", gt=0, le=1)
+    jitter_images_prob: float = option(0.5, "probability of a changed image", ge=0, le=1)
 
 
 class TrainingOptions(Section):
@@ -79,7 +97,7 @@ class TrainingOptions(Section):
     num_epochs: int = option(50, "passes over the training data", ge=0, le=1_000_000)
     steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", ge=0)
     local_batch_size: int | None = option(
-        None, "samples of a pass of one worker (or shard); default: 64", ge=1, le=1_000_000
+        None, "samples of a pass of one worker (or shard); default: 64, with masks 8", ge=1, le=1_000_000
     )
     global_batch_size: int | None = option(None, "samples of a step over all workers", ge=1, le=1_000_000)
     loss_func: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
@@ -197,6 +215,9 @@ class OutputOptions(Section):
         None, "write a trace of all workers to this file, for Perfetto or chrome://tracing", min_length=1
     )
     profile: bool = option(False, "say at the end where the time went")
+    num_pictures: int = option(
+        4, "validation samples that are drawn after every epoch, where masks are learned; 0: none", ge=0, le=100
+    )
 
 
 class CompatibilityOptions(Section):

@@ -73,11 +73,11 @@ class RunConfig(
             )
         return self.shards
 
-    def samples_per_step(self, num_workers: int = 1) -> int:
-        """The global batch size: given, or the local one for every shard."""
+    def samples_per_step(self, num_workers: int = 1, default_local: int = options.DEFAULT_LOCAL_BATCH_SIZE) -> int:
+        """The global batch size: given, or the local one (else ``default_local``) for every shard."""
         num_shards, local = self.num_shards(num_workers), self.local_batch_size
         if self.global_batch_size is None:
-            return (local or options.DEFAULT_LOCAL_BATCH_SIZE) * num_shards
+            return (local or default_local) * num_shards
         if local is not None and local * num_shards != self.global_batch_size:
             raise ConfigError(
                 f"local_batch_size = {local} and global_batch_size = {self.global_batch_size} contradict each other "
@@ -119,7 +119,13 @@ def _implied(values: dict[str, Any]) -> dict[str, Any]:
         implied["overlap"] = "on"
     if values.get("test_as_validation") is True:
         implied["validation_split"] = 0.0
-    return {**implied, **values}
+    return {**implied, **values, **_square(values.get("image_size"))}
+
+
+def _square(size: Any) -> dict[str, Any]:
+    """One number stands for height and width."""
+    number = size[0] if isinstance(size, tuple) and len(size) == 1 else size
+    return {"image_size": (number, number)} if isinstance(number, int) and not isinstance(number, bool) else {}
 
 
 def _plain(value: Any) -> Any:
@@ -128,7 +134,6 @@ def _plain(value: Any) -> Any:
 
 def _contradictions(config: RunConfig) -> list[str]:
     """Options that exclude each other."""
-    given = config.model_fields_set
     checks = [
         (
             config.batch_size is not None,
@@ -163,7 +168,7 @@ def _contradictions(config: RunConfig) -> list[str]:
             "nesterov needs momentum: give momentum > 0 or leave nesterov out",
         ),
         (
-            config.test_as_validation and "validation_split" in given and config.validation_split > 0,
+            config.test_as_validation and bool(config.validation_split),
             f"test_as_validation and validation_split = {config.validation_split} exclude each other: give one of them",
         ),
         (
@@ -194,7 +199,7 @@ def _impossible_shapes(config: RunConfig) -> list[str]:
     problems = []
     for name, lengths, meaning in (
         ("input_shape", (1, 3), "channels,height,width, such as 3,32,32"),
-        ("image_size", (2,), "height,width, such as 128,128"),
+        ("image_size", (2,), "height,width or one number, such as 128"),
     ):
         shape = getattr(config, name)
         if shape is not None and (len(shape) not in lengths or min(shape) < 1):

@@ -3,7 +3,7 @@
 Layout of inputs: (n, h, w) are images of one channel. Of four axes, the one of length 1, 3 or 4 is the channel; when
 both the second and the last qualify or neither does, the second is (NCHW), unless ``input_shape`` says otherwise.
 (n, f) are plain features. Targets: integers (n,) or (n, 1) are classes; (n, k) is one-hot; (n, h, w), (n, 1, h, w) or
-(n, h, w, 1) are masks.
+(n, h, w, 1) are masks: see :mod:`ringlet.data.mask_values`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.data.mask_values import MaskMeaning
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.data.npz import NpzFile, Part
 from ringlet.data.requests import Parts, Request
@@ -25,34 +26,25 @@ _ONE_HOT_ROWS = 65_536
 
 
 class MaskedArraySource:
-    """Images and binary masks as arrays."""
+    """Images and masks as arrays."""
 
     task: Task = "segmentation"
-    num_classes = 1
 
-    def __init__(self, images: NDArray[Any], masks: NDArray[Any]) -> None:
-        self._images, self._masks = images, masks
+    def __init__(self, images: NDArray[Any], masks: NDArray[Any], meaning: MaskMeaning, what: str) -> None:
+        self._images, self._masks, self._meaning, self._what = images, masks, meaning, what
         self.input_shape: tuple[int, ...] = tuple(images.shape[1:])
+        self.num_classes = meaning.num_classes
 
     def __len__(self) -> int:
         return len(self._images)
 
     def read(self, indices: Indices) -> Samples:
-        """Gather images and masks; a mask is made of zeros and ones whatever its stored values are."""
-        masks = gather(self._masks, indices)
-        targets = np.empty(masks.shape, dtype=np.float32)
-        for target, mask in zip(targets, masks, strict=True):
-            target[...] = binarize(mask)
+        """Gather images and masks; a binary mask is made of zeros and ones whatever its stored values are."""
+        height, width = self.input_shape[1:]
+        targets = np.empty((len(indices), *self._meaning.target_shape(height, width)), self._meaning.dtype)
+        for row, index in enumerate(indices.tolist()):
+            targets[row] = self._meaning.target(self._masks[index, 0], f"{self._what}, mask {index}")
         return as_inputs(gather(self._images, indices)), targets
-
-
-def binarize(mask: NDArray[Any]) -> NDArray[np.bool_]:
-    """Object or background: floating values above one half; grey values from 128 up; class indices other than 0."""
-    if mask.dtype.kind == "f":
-        return np.asarray(mask > 0.5)
-    if mask.dtype.kind == "b" or mask.size == 0:
-        return mask.astype(bool)
-    return np.asarray(mask >= (128 if mask.max() >= 128 else 1))
 
 
 def with_channels_first(values: NDArray[Any], input_shape: tuple[int, ...] | None, what: str) -> NDArray[Any]:
@@ -98,7 +90,7 @@ def make_source(file: NpzFile, keys: tuple[str, str], request: Request, num_clas
         masks = with_channels_first(targets, (1, *images.shape[2:]), what)
         if masks.shape[1:] != (1, *images.shape[2:]):
             raise DataError(f"{what}: masks of shape {targets.shape[1:]} for images of shape {images.shape[1:]}")
-        return MaskedArraySource(images, masks)
+        return MaskedArraySource(images, masks, MaskMeaning.of(request.num_classes), what)
     classes = as_classes(targets, what)
     known = num_classes or _count_classes(targets, classes, what)
     return ArraySource(images, check_labels(classes, known, what), known)

@@ -13,18 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data import hashing
+from ringlet.data.rotation import rotation
 from ringlet.data.source import Indices, Samples
 from ringlet.errors import ConfigError
 
 _STREAM = 3
-_FLIP, _CROP_CHANCE, _TOP, _LEFT, _NEW_TOP, _NEW_LEFT, _SHIFT_CHANCE, _DOWN, _RIGHT = range(9)
+_FLIP, _CROP_CHANCE, _TOP, _LEFT, _NEW_TOP, _NEW_LEFT, _SHIFT_CHANCE, _DOWN, _RIGHT, _ROTATE_CHANCE, _ANGLE = range(11)
+_JITTER_CHANCE, _CONTRAST, _LIGHT = range(11, 14)  # and one more for the light of every further channel
 
 
 @dataclass(frozen=True)
 class Augmentation:
     """What may happen to an image, in this order.
 
+    *jitter*: with ``jitter_probability`` change the light: contrast by a factor of up to ``1 ± jitter_strength``, and
+    the brightness of each channel, for itself, by up to ``jitter_strength`` times its spread. Masks stay.
     *flip*: mirror left and right, with ``flip_probability``.
+    *rotate*: with ``rotate_probability`` turn about the centre by up to ``rotate_degrees`` either way, zeros at the
+    corners; images bilinear, masks by the nearest pixel.
     *crop*: with ``crop_probability`` keep a random square window of ``crop_size`` pixels, put it at a random place
     and fill the rest with zeros (black).
     *shift*: with ``shift_probability`` move the image by up to ``shift_size`` pixels each way, zeros at the edge;
@@ -36,10 +42,14 @@ class Augmentation:
     crop_probability: float = 0.0
     shift_size: int = 0
     shift_probability: float = 1.0
+    rotate_degrees: float = 0.0
+    rotate_probability: float = 1.0
+    jitter_strength: float = 0.0
+    jitter_probability: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse probabilities outside [0, 1] and negative sizes."""
-        for name in ("flip_probability", "crop_probability", "shift_probability"):
+        """Refuse probabilities outside [0, 1], negative sizes and more than half a turn."""
+        for name in (f"{kind}_probability" for kind in ("flip", "crop", "shift", "rotate", "jitter")):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number from 0 to 1")
         for name in ("crop_size", "shift_size"):
@@ -47,11 +57,15 @@ class Augmentation:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 (off) or a number of pixels")
         if self.crop_probability > 0.0 and self.crop_size == 0:
             raise ConfigError(f"crop_probability = {self.crop_probability} but crop_size = 0: give a window in pixels")
+        if not 0.0 <= self.jitter_strength <= 1.0:
+            raise ConfigError(f"jitter_strength = {self.jitter_strength}: expected 0 (off) to 1")
+        if not 0.0 <= self.rotate_degrees <= 180.0:
+            raise ConfigError(f"rotate_degrees = {self.rotate_degrees}: expected 0 (off) to 180 degrees")
 
     def check_shape(self, input_shape: tuple[int, ...]) -> None:
         """Refuse inputs that are not images, or too small for the window."""
         if len(input_shape) != 3:
-            raise ConfigError(f"cannot flip or crop inputs of shape {input_shape}: expected images (C, H, W)")
+            raise ConfigError(f"cannot flip, move or turn inputs of shape {input_shape}: expected images (C, H, W)")
         height, width = input_shape[1:]
         if self.crop_probability and self.crop_size > min(height, width):
             raise ConfigError(f"crop_size = {self.crop_size} does not fit {height}x{width} images: choose it smaller")
@@ -62,18 +76,46 @@ class Augmentation:
         """The changed samples; ``samples`` is ``(inputs, targets)`` as read, and may be changed in place."""
         inputs, targets = samples
         draw = _Draw(hashing.stream(_STREAM, seed, epoch), indices)
-        images = [inputs, targets] if targets.ndim == inputs.ndim else [inputs]
-        images = [np.require(values, requirements=["W"]) for values in images]
+        images = [np.require(values, requirements=["W"]) for values in (inputs, *_masks(targets, inputs))]
+        images[0] = self._jitter(images[0], draw)
         self._flip(images, draw)
+        images = self._rotate(images, draw)
         images = self._crop(images, draw)
         images = self._shift(images, draw)
-        return images[0], images[1] if len(images) == 2 else targets
+        return images[0], images[1].reshape(targets.shape) if len(images) == 2 else targets
+
+    def _jitter(self, inputs: NDArray[Any], draw: _Draw) -> NDArray[Any]:
+        if self.jitter_strength == 0.0:
+            return inputs
+        chosen = draw.chosen(_JITTER_CHANCE, self.jitter_probability)
+        kinds = (_CONTRAST, *(_LIGHT + channel for channel in range(inputs.shape[1])))
+        amounts = np.stack([(2.0 * draw.uniform(kind) - 1.0)[chosen] for kind in kinds], axis=1)
+        result = inputs.copy()
+        for sample, amount in zip(chosen.tolist(), (amounts * self.jitter_strength).astype(np.float32), strict=True):
+            values = inputs[sample].astype(np.float32)
+            mean, spread = (f(values, axis=(1, 2), keepdims=True) for f in (np.mean, np.std))
+            changed = mean + (values - mean) * (1 + amount[0]) + spread * amount[1:, None, None]
+            result[sample] = np.rint(np.clip(changed, 0, 255)) if inputs.dtype == np.uint8 else changed
+        return result
 
     def _flip(self, images: list[NDArray[Any]], draw: _Draw) -> None:
         chosen = draw.chosen(_FLIP, self.flip_probability)
         for values in images:
             if len(chosen):
                 values[chosen] = values[chosen, :, :, ::-1]
+
+    def _rotate(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
+        if self.rotate_degrees == 0.0:
+            return images
+        chosen = draw.chosen(_ROTATE_CHANCE, self.rotate_probability)
+        angles = np.deg2rad((2.0 * draw.uniform(_ANGLE) - 1.0) * self.rotate_degrees)
+        results = [values.copy() for values in images]
+        for sample in chosen.tolist():
+            view = rotation(images[0].shape[2:], float(angles[sample]))
+            results[0][sample] = view.smooth(images[0][sample])
+            for result, values in zip(results[1:], images[1:], strict=True):
+                result[sample] = view.nearest(values[sample])
+        return results
 
     def _crop(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
         if self.crop_probability == 0.0:
@@ -107,10 +149,20 @@ class _Draw:
     def chosen(self, kind: int, probability: float) -> Indices:
         if probability <= 0.0:
             return np.empty(0, dtype=np.int64)
-        return np.flatnonzero(hashing.uniform(hashing.stream(self._stream, kind), self._indices) < probability)
+        return np.flatnonzero(self.uniform(kind) < probability)
+
+    def uniform(self, kind: int) -> NDArray[np.float64]:
+        return hashing.uniform(hashing.stream(self._stream, kind), self._indices)
 
     def integers(self, kind: int, limit: int) -> Indices:
         return hashing.integers(hashing.stream(self._stream, kind), self._indices, limit)
+
+
+def _masks(targets: NDArray[Any], inputs: NDArray[Any]) -> list[NDArray[Any]]:
+    """The targets as images ``(n, 1, H, W)`` if they are masks or classes of pixels; nothing otherwise."""
+    if inputs.ndim != 4 or targets.ndim < 3:
+        return []
+    return [targets[:, None] if targets.ndim == 3 else targets]
 
 
 def _paste(

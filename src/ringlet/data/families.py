@@ -25,13 +25,14 @@ def load_digits(_: Request) -> Parts:
 
 def load_shapes(request: Request) -> Parts:
     """Built-in shapes with masks: ``num_samples`` for training and a quarter of that for test."""
-    from ringlet.data.shapes import ShapesSource
+    from ringlet.data.shapes import CLASS_NAMES, ShapesSource
 
     shape = request.input_shape or (3, *(request.image_size or (64, 64)))
     count = 512 if request.num_samples is None else request.num_samples
-    train = ShapesSource(shape, count, seed=request.seed)
-    test = ShapesSource(shape, max(1, count // 4), seed=request.seed, first=count)
-    return Parts(train, test, class_names=("object",), complete=True)
+    classes = request.num_classes or 1
+    train = ShapesSource(shape, count, num_classes=classes, seed=request.seed)
+    test = ShapesSource(shape, max(1, count // 4), num_classes=classes, seed=request.seed, first=count)
+    return Parts(train, test, class_names=CLASS_NAMES[classes], complete=True)
 
 
 def load_synthetic(request: Request) -> Parts:

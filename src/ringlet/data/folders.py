@@ -12,8 +12,9 @@ import numpy as np
 
 from ringlet.data import masks
 from ringlet.data.images import common_shape, list_images, read_image
+from ringlet.data.remembered import remembered
 from ringlet.data.requests import Parts, Request
-from ringlet.data.source import Indices, Samples, Task
+from ringlet.data.source import Indices, Samples, Source, Task
 from ringlet.data.splits import split_folders
 from ringlet.errors import DataError
 
@@ -51,12 +52,13 @@ def load_parts(request: Request) -> Parts:
         raise DataError(f"{folders.train} has {len(classes)} class folders: expected at most {num_classes}")
     paths, labels = _list_samples(folders.train, classes)
     shape = common_shape(paths[0], request.input_shape, request.image_size)
-    train = ClassFolderSource(paths, labels, num_classes, shape)
-    validation, test = (
-        ClassFolderSource(*_list_samples(folder, classes), num_classes, shape) if folder else None
-        for folder in (folders.validation, folders.test)
-    )
-    return Parts(train, test, validation, class_names=classes)
+
+    def source(paths: list[Path], labels: list[int]) -> Source:
+        return remembered(ClassFolderSource(paths, labels, num_classes, shape), int(np.prod(shape)))
+
+    known = {folder: source(*_list_samples(folder, classes)) for folder in {folders.validation, folders.test} if folder}
+    validation, test = (known[folder] if folder else None for folder in (folders.validation, folders.test))
+    return Parts(source(paths, labels), test, validation, class_names=classes)
 
 
 def class_names(folder: Path) -> tuple[str, ...]:

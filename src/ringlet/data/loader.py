@@ -35,7 +35,7 @@ class Batch:
     """This rank's share of one global batch, ready for a replica: the rows of its shards, one after the other."""
 
     inputs: NDArray[Any]  # (n, *input_shape), floating, normalised and augmented
-    targets: NDArray[Any]  # int64 (n,), or floating masks (n, 1, H, W)
+    targets: NDArray[Any]  # int64 classes (n,) or (n, H, W), or floating masks (n, 1, H, W)
     indices: Indices  # which samples of the source these are
     epoch: int
     step_in_epoch: int

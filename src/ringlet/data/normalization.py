@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ringlet.errors import ConfigError
 
@@ -34,20 +34,24 @@ class Normalization:
     def apply(self, values: NDArray[Any], dtype: str = "float32") -> NDArray[Any]:
         """A new normalised array of ``dtype``; ``values`` has its channels on axis 1."""
         result = values.astype(dtype, order="C")
-        factor = self._per_channel([self.scale / std for std in self.std], result)
-        offset = self._per_channel([-mean / std for mean, std in zip(self.mean, self.std, strict=True)], result)
+        factor, offset = (self._per_channel(constants, result) for constants in self.factors(dtype))
         if self.scale != 1.0 or any(std != 1.0 for std in self.std):
             result *= factor
         if any(self.mean):
             result += offset
         return result
 
-    def _per_channel(self, values: list[float], like: NDArray[Any]) -> NDArray[Any]:
+    def factors(self, dtype: DTypeLike = "float32") -> tuple[NDArray[Any], NDArray[Any]]:
+        """The same as ``value * factor + offset``: two arrays with one element per channel, or one for all."""
+        factor = np.array([self.scale / std for std in self.std], dtype)
+        return factor, np.array([-mean / std for mean, std in zip(self.mean, self.std, strict=True)], dtype)
+
+    def _per_channel(self, values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
         if len(values) == 1:
-            return np.array(values[0], dtype=like.dtype)
+            return values.reshape(())
         if like.ndim < 2 or like.shape[1] != len(values):
             raise ConfigError(f"normalisation has {len(values)} channels but the data has shape {like.shape[1:]}")
-        return np.array(values, dtype=like.dtype).reshape(1, -1, *[1] * (like.ndim - 2))
+        return values.reshape(1, -1, *[1] * (like.ndim - 2))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a model file."""

@@ -88,6 +88,12 @@ class NpzFile:
         inputs, targets = (self._first_key(names, part) for names in (_INPUT_KEYS, _TARGET_KEYS))
         return (inputs, targets) if inputs and targets else None
 
+    def find_inputs(self) -> str | None:
+        """Key of the inputs of a file that needs no targets: by name, test before other parts; else the only one."""
+        parts: tuple[Part | None, ...] = (None, "test", "validation", "train")
+        named = next(filter(None, (self._first_key(_INPUT_KEYS, part) for part in parts)), None)
+        return named or (self.keys[0] if len(self._members) == 1 else None)
+
     def _first_key(self, names: tuple[str, ...], part: Part | None) -> str | None:
         if part is None:
             wanted = list(names)

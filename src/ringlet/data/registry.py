@@ -14,6 +14,7 @@ from ringlet.data.source import Source, SubsetSource
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
 
 _ALIASES = {"cifar-10": "cifar10", "cifar-100": "cifar100", "fashionmnist": "fashion-mnist", "fashion": "fashion-mnist"}
+_DEFAULT_SPLIT = 0.1
 _SELF_SIZED = ("shapes", "synthetic", "folder", "masks")
 
 
@@ -27,7 +28,7 @@ def load_dataset(
     num_classes: int | None = None,
     num_samples: int | None = None,
     seed: int = 0,
-    validation_split: float = 0.0,
+    validation_split: float | None = 0.0,
     test_as_validation: bool = False,
     image_size: int | tuple[int, int] | None = None,
 ) -> Dataset:
@@ -38,8 +39,9 @@ def load_dataset(
     ``num_samples`` limits the training part to so many, chosen by ``seed`` (synthetic data and shapes: makes so many).
 
     ``validation_split`` in [0, 1) holds that share of the training part out, chosen by ``seed``; with
-    ``test_as_validation`` the test part serves instead and nothing is held out. Without either, a validation folder
-    serves if there is one; otherwise validation is None.
+    ``test_as_validation`` the test part serves instead and nothing is held out. With 0, the data set's own validation
+    part serves if there is one; otherwise validation is None. With None it serves too, and without one a tenth is held
+    out.
     """
     kind, located = _parse_name(name)
     request = Request(
@@ -124,8 +126,10 @@ def _check_shape(source: Source, request: Request) -> None:
 
 
 def _with_validation(
-    parts: Parts, seed: int, validation_split: float, test_as_validation: bool
+    parts: Parts, seed: int, validation_split: float | None, test_as_validation: bool
 ) -> tuple[Source, Source | None]:
+    if validation_split is None:
+        validation_split = _DEFAULT_SPLIT if parts.validation is None else 0.0
     if not 0.0 <= validation_split < 1.0:
         raise ConfigError(f"validation_split = {validation_split}: expected a share of at least 0 and below 1")
     if test_as_validation:

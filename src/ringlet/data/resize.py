@@ -35,12 +35,21 @@ class ResizedSource:
     def read(self, indices: Indices) -> Samples:
         """Read and resize; bytes stay bytes."""
         inputs, targets = self._source.read(indices)
-        resized: NDArray[Any] = self._rows @ inputs.astype(np.float32) @ self._columns.T
-        if inputs.dtype == np.uint8:
-            resized = np.rint(resized).astype(np.uint8)
-        if targets.ndim == 4:
-            targets = targets[:, :, self._nearest[0][:, None], self._nearest[1]]
+        resized = _resized(inputs, self._rows, self._columns)
+        if targets.ndim >= 3:
+            targets = targets[..., self._nearest[0][:, None], self._nearest[1]]
         return resized, targets
+
+
+def resize_images(images: NDArray[Any], image_size: tuple[int, int]) -> NDArray[Any]:
+    """Images ``(n, C, H, W)`` of any size brought to ``image_size`` just as a :class:`ResizedSource` does it."""
+    rows, columns = (bilinear_matrix(*extents) for extents in zip(images.shape[2:], image_size, strict=True))
+    return _resized(images, rows, columns)
+
+
+def _resized(images: NDArray[Any], rows: NDArray[np.float32], columns: NDArray[np.float32]) -> NDArray[Any]:
+    resized: NDArray[Any] = rows @ images.astype(np.float32) @ columns.T
+    return np.rint(resized).astype(np.uint8) if images.dtype == np.uint8 else resized
 
 
 def bilinear_matrix(old: int, new: int) -> NDArray[np.float32]:

@@ -19,8 +19,8 @@ Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 class Source(Protocol):
     """Samples by index. Reads are thread-safe and touch only what was asked for.
 
-    ``read(indices)`` gives inputs ``(n, *input_shape)``, uint8 or float32, and targets: int64 classes ``(n,)``, or
-    for segmentation float32 masks ``(n, 1, H, W)`` in {0, 1}. A binary segmentation has ``num_classes`` 1.
+    ``read(indices)`` gives inputs ``(n, *input_shape)``, uint8 or float32, and targets: int64 classes ``(n,)``; for
+    segmentation float32 masks ``(n, 1, H, W)`` in {0, 1} if ``num_classes`` is 1, else int64 classes ``(n, H, W)``.
     """
 
     @property

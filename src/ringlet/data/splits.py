@@ -12,6 +12,9 @@ _TRAIN = ("train", "training")
 _VALIDATION = ("val", "valid", "validation")
 _TEST = ("test", "testing")
 
+PART_NAMES = {"train": _TRAIN, "validation": _VALIDATION, "test": _TEST}
+"""What the folder of each part may be called."""
+
 
 @dataclass(frozen=True)
 class SplitFolders:
@@ -28,15 +31,16 @@ def split_folders(request: Request) -> SplitFolders:
     for folder in {base, test_base}:
         if not folder.is_dir():
             raise DataError(f"{folder} is not a folder: expected one that holds the data of '{request.name}'")
-    train = _subfolder(base, _TRAIN)
-    validation = _subfolder(base, _VALIDATION) if train else None
+    train = subfolder(base, _TRAIN)
+    validation = subfolder(base, _VALIDATION) if train else None
     test: Path | None
     if request.test_path is not None:
-        test = _subfolder(test_base, _TEST) or _subfolder(test_base, _VALIDATION) or test_base
+        test = subfolder(test_base, _TEST) or subfolder(test_base, _VALIDATION) or test_base
     else:
-        test = (_subfolder(base, _TEST) if train else None) or validation
+        test = (subfolder(base, _TEST) if train else None) or validation
     return SplitFolders(train or base, validation, test)
 
 
-def _subfolder(folder: Path, names: tuple[str, ...]) -> Path | None:
+def subfolder(folder: Path, names: tuple[str, ...]) -> Path | None:
+    """The first folder in ``folder`` that has one of the names."""
     return next((folder / name for name in names if (folder / name).is_dir()), None)

@@ -18,20 +18,20 @@ from ringlet.keras.callbacks.metrics import MetricAverageCallback
 from ringlet.keras.collectives import broadcast_object
 from ringlet.keras.errors import ArgumentError
 from ringlet.keras.legacy import mend_optimizer
-from ringlet.keras.optimizer import DistributedOptimizer, claim
+from ringlet.keras.optimizer import DistributedOptimizer, claim, process_set_of
 from ringlet.named import session
 
 
-def distribute(model: Any, *, root_rank: int = 0, **options: Any) -> Any:
+def distribute(model: Any, *, root_rank: int | None = None, **options: Any) -> Any:
     """``model`` itself, whose ``fit`` from now on trains on all ranks, each with its own data. Every rank must call.
 
     The optimizer averages gradients over ranks (``options`` are those of :func:`DistributedOptimizer`). ``fit`` then
 
-    1. gives all ranks the weights and optimizer state of ``root_rank`` when it begins;
+    1. gives all ranks the weights and optimizer state of ``root_rank`` (default: the first) when it begins;
     2. lets ranks have different numbers of steps: those that are done wait, and get the weights of the last one;
     3. averages moving statistics, and metrics by numbers of samples, at the end of each epoch, before other callbacks;
     4. stops on all ranks if any rank wants to stop;
-    5. shows its progress on rank 0 only.
+    5. shows its progress on the first rank only.
 
     What is compiled later is made distributed when ``fit`` begins. ``evaluate`` and ``predict`` stay local.
     """
@@ -46,8 +46,9 @@ def distribute(model: Any, *, root_rank: int = 0, **options: Any) -> Any:
     def distributed_fit(*args: Any, **kwargs: Any) -> Any:
         _ensure(model, options)
         given = signature.bind(*args, **kwargs).arguments
-        given["callbacks"] = _around(given.get("callbacks"), root_rank)
-        if session.engine().rank != 0:
+        engine = session.engine(process_set_of(model))
+        given["callbacks"] = _around(given.get("callbacks"), engine.ranks[0] if root_rank is None else root_rank)
+        if engine.rank != 0:
             given["verbose"] = 0
         return fit(**given)
 

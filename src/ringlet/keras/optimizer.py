@@ -67,6 +67,12 @@ def exchange_of(optimizer: Any) -> GradientExchange | None:
     return found
 
 
+def process_set_of(model: Any) -> ProcessSet | None:
+    """The ranks that train this model together; None for all."""
+    exchange = exchange_of(getattr(model, "optimizer", None))
+    return None if exchange is None else exchange.process_set
+
+
 def attach(optimizer: Any, exchange: GradientExchange) -> None:
     """Let the gradients of ``optimizer`` pass through ``exchange``."""
     apply, stateless_apply = optimizer.apply, optimizer.stateless_apply

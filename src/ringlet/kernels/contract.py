@@ -34,6 +34,8 @@ Loss = Literal[
     "sigmoid_binary_cross_entropy",
     "binary_cross_entropy",
     "dice",
+    "bce_dice",
+    "sigmoid_bce_dice",
     "mse",
     "mae",
 ]
@@ -303,8 +305,8 @@ class Kernels(Protocol):
         ``softmax_cross_entropy`` takes logits: ``-log softmax(x)[t]``; ``categorical_cross_entropy`` probabilities;
         ``sigmoid_binary_cross_entropy`` logits: ``max(x, 0) - x t + log(1 + exp(-|x|))``; ``binary_cross_entropy``
         probabilities, clipped to ``[1e-7, 1 - 1e-7]`` (categorical also; gradient zero where clipped); ``dice`` is
-        ``1 - (2 sum(p t) + s) / (sum p + sum t + s)`` over the sample, ``s = DICE_SMOOTH``; ``mse``; ``mae``
-        (gradient 0 at 0).
+        ``1 - (2 sum(p t) + s) / (sum p + sum t + s)`` over the sample, ``s = DICE_SMOOTH``; ``bce_dice`` and, of
+        logits, ``sigmoid_bce_dice`` are the sum of a binary cross-entropy and dice; ``mse``; ``mae`` (gradient 0 at 0).
         """
 
     # -- optimizers: flat one-dimensional arrays, updated in place ----------------------------------------------------

@@ -18,12 +18,24 @@ METRIC_ALIASES = {
     "categorical_mae": "mae",
     "regression_mse": "mse",
     "regression_mae": "mae",
+    "pixel_accuracy": "accuracy",
     "dice_coef": "dice",
+    "dice_coefficient": "dice",
+    "jaccard": "iou",
+    "mean_iou": "iou",
 }
 """Other names of the same metrics."""
 
-LOSS_NAMES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "mse", "mae")
+LOSS_NAMES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae")
 """Losses; what is minimised is always reported as ``loss``, whatever its function."""
+
+LOSS_ALIASES = {
+    "bce": "binary_cross_entropy",
+    "dice_loss": "dice",
+    "dice_coef_loss": "dice",
+    "bce_dice_loss": "bce_dice",
+}
+"""Other names of the same losses; none of them is a metric too."""
 
 _PREFIXES = ("val_", "test_", "train_")
 _MAXIMISED = ("accuracy", "top5", "dice", "iou")
@@ -38,6 +50,8 @@ def split_prefix(name: str) -> tuple[str, str]:
 def is_maximised(name: str) -> bool:
     """Whether more is better: for accuracies, dice and IoU; everything else, losses included, should become small."""
     _, bare = split_prefix(name.lower())
+    if bare in LOSS_NAMES and bare not in METRIC_NAMES:
+        return False
     return not bare.endswith("loss") and any(word in bare.split("_") for word in _MAXIMISED)
 
 
@@ -68,6 +82,6 @@ def _candidates(name: str | None) -> list[str]:
     prefix, bare = split_prefix(name.lower())
     candidates = [name, prefix + bare, prefix + METRIC_ALIASES.get(bare, bare)]
     candidates += [prefix + alias for alias, own in METRIC_ALIASES.items() if own == METRIC_ALIASES.get(bare, bare)]
-    if bare.removesuffix("_loss") in LOSS_NAMES and not is_maximised(bare):
+    if (bare in LOSS_ALIASES or bare.removesuffix("_loss") in LOSS_NAMES) and not is_maximised(bare):
         candidates.append(f"{prefix}loss")
     return candidates

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Store, Work
 
 from ringlet import torch_backend
+from ringlet.comm.connect import abort_on_exception
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
 from ringlet.torch.process_group_meeting import connect_group, own_place
@@ -58,11 +59,14 @@ def _close_all() -> None:
 class RingletProcessGroup(ProcessGroup):
     """Ranks that meet in ``store``; every rank of the group must make it."""
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int] = ()
+    ) -> None:
+        """``ranks`` are its members' ranks in the whole job; none for the group of all."""
         super().__init__(rank, size)
         self._name = name
         self._store = store
-        place = own_place(store, name)
+        place = own_place(store, name, ranks)
         self._communicator = connect_group(place, rank, size, timeout, f"process group {name or 'of all ranks'}")
         self._lane = Lane(f"group-{name}", lambda _: self._communicator, timeout)
         self._mailbox = Mailbox(place, rank, size, timeout)
@@ -391,21 +395,25 @@ class RingletProcessGroup(ProcessGroup):
 def create(options: Any, _: Any = None) -> RingletProcessGroup:
     """What PyTorch calls to make a group; ``options`` are its own."""
     return RingletProcessGroup(
-        options.store, options.group_rank, options.group_size, options.timeout, str(options.group_id)
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        str(options.group_id),
+        options.global_ranks_in_group,
     )
 
 
 def _show_failures() -> None:
     """PyTorch collects what hooks print about an exception, to print it later; but Ringlet's hook ends the process."""
     hook = sys.excepthook
-    if getattr(hook, "shows_failures", False):
+    if hook.__module__ != abort_on_exception.__module__:
         return
 
     def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         with redirect_stderr(sys.__stderr__):
             hook(kind, error, trace)
 
-    shown.shows_failures = True
     sys.excepthook = shown
 
 

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from time import monotonic
 from typing import Any, final
@@ -36,18 +36,30 @@ _meetings: Counter[str] = Counter()
 """How often this process has made each group: keys of a store outlive the groups that were made by them."""
 
 
-def own_place(store: Store, name: str) -> Store:
-    """A part of ``store`` for the next group ``name``, in which no earlier group of that name has left anything."""
-    _meetings[name] += 1
-    return PrefixStore(f"ringlet/{_meetings[name]}", store)
+def own_place(store: Store, name: str, ranks: Sequence[int]) -> Store:
+    """A part of ``store`` in which no earlier group of this name and these ranks has left anything.
+
+    Other ranks may have made other groups of this name meanwhile.
+    """
+    group = f"{name}/{'-'.join(map(str, ranks))}"
+    _meetings[group] += 1
+    return PrefixStore(f"ringlet/{group}/{_meetings[group]}", store)
 
 
 def connect_group(
-    store: Store, rank: int, size: int, patience: timedelta, what: str, stop: threading.Event | None = None
+    store: Store,
+    rank: int,
+    size: int,
+    patience: timedelta,
+    what: str,
+    *,
+    by_mpi: bool = True,
+    stop: threading.Event | None = None,
 ) -> Communicator:
     """The communicator of ``size`` ranks that meet in ``store``; all of them must call, and nobody else.
 
-    ``what`` is to be connected, for messages; ``stop`` ends the waiting for ranks that have not come.
+    ``what`` is to be connected, for messages. MPI can make only one group at a time: threads that may come at the same
+    time must do without (``by_mpi``). ``stop`` ends the waiting for ranks that have not come.
     """
     if size == 1:
         return SingleCommunicator()
@@ -58,7 +70,7 @@ def connect_group(
         communicator = _join_node(meeting)
         if communicator is not None:
             return communicator
-    numbers = meeting.gather(str(_mpi_rank()).encode())
+    numbers = meeting.gather(str(_mpi_rank() if by_mpi else None).encode())
     if b"None" not in numbers and len(set(numbers)) == size:
         from ringlet.comm.mpi import MpiWire
 
@@ -66,7 +78,8 @@ def connect_group(
     else:
         from ringlet.comm.torch_distributed import TorchWire
 
-        wire = TorchWire(store, "wire", rank, size, "gloo")
+        # By a connection of its own: Gloo waits for other ranks in the store, and nobody else can ask there meanwhile.
+        wire = TorchWire(store.clone(), "wire", rank, size, "gloo")
     return LayeredCommunicator(wire, cut_machines(wire.machines(), ranks_per_node), startable=False)
 
 

@@ -135,8 +135,8 @@ class Mailbox:
     def _connect(self, sender: int, receiver: int) -> Callable[[threading.Event], Communicator]:
         """A communicator in which the sender is rank 0."""
         place = PrefixStore(f"link/{sender}-{receiver}", self._store)
-        what = f"messages of rank {sender} to rank {receiver}"
-        return lambda stop: connect_group(place, int(self._rank == receiver), 2, self.patience, what, stop)
+        rank, what = int(self._rank == receiver), f"messages of rank {sender} to rank {receiver}"
+        return lambda stop: connect_group(place, rank, 2, self.patience, what, by_mpi=False, stop=stop)
 
     def _link(self, target: int) -> Lane:
         with self._changed:

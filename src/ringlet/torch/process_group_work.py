@@ -247,6 +247,10 @@ class Lane:
         try:
             if self._communicator is None:
                 self._communicator = self._connect(self._closed)
+        except BaseException as error:
+            self.break_off(error)
+            return
+        try:
             value = job(self._communicator)
         except BaseException as error:
             work.finish(error=error)

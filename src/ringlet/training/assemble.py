@@ -10,6 +10,7 @@ from typing import Any
 
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
+from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Augmentation, Dataset, load_dataset
 from ringlet.errors import ConfigError, SpecError, UnknownNameError
 from ringlet.guards.handshake import check_same, dataset_fingerprint, software_facts
@@ -60,6 +61,12 @@ def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:
     return "synthetic", natural.input_shape, natural.output_shape[0]
 
 
+def samples_per_step(config: RunConfig, dataset: Dataset, comm: Communicator) -> int:
+    """The global batch size: that asked for, else what is usual for the task."""
+    masks = dataset.task == "segmentation"
+    return config.samples_per_step(comm.size, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if masks else DEFAULT_LOCAL_BATCH_SIZE)
+
+
 def make_spec(config: RunConfig, dataset: Dataset) -> ModelSpec:
     """The network of a run, fitted to the shape and classes of its data."""
     shape = config.input_shape or dataset.input_shape
@@ -83,7 +90,7 @@ def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
         )
     expected = (dataset.num_classes, *dataset.input_shape[1:]) if masks else (dataset.num_classes,)
     too_few = spec.output_shape[0] < dataset.num_classes
-    if too_few or spec.output_shape[1:] != expected[1:]:
+    if spec.output_shape != expected if masks else too_few:
         raise SpecError(
             f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' needs {expected}: "
             "leave num_classes out, or give that of the data set"
@@ -99,7 +106,7 @@ def make_figures(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[
     masks = dataset.task == "segmentation"
     if not metrics and config.metrics is None:
         metrics = ["dice", "iou"] if masks else ["accuracy"]
-    usual = "binary_cross_entropy" if masks and spec.output_shape[0] == 1 else "categorical_cross_entropy"
+    usual = "bce_dice" if masks and spec.output_shape[0] == 1 else "categorical_cross_entropy"
     return loss or usual, list(dict.fromkeys(metrics))
 
 
@@ -149,12 +156,19 @@ def make_schedule(config: RunConfig, optimizer: Optimizer, num_epochs: int, size
 
 def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:
     """Random changes of training images, if asked for."""
-    if not (config.flip_images or config.crop_images):
+    kinds = (config.flip_images, config.crop_images, config.shift_images, config.rotate_images, config.jitter_images)
+    if not any(kinds):
         return None
     augmentation = Augmentation(
         flip_probability=config.flip_images_prob if config.flip_images else 0.0,
         crop_size=config.crop_images_size if config.crop_images else 0,
         crop_probability=config.crop_images_prob if config.crop_images else 0.0,
+        shift_size=config.shift_images_size if config.shift_images else 0,
+        shift_probability=config.shift_images_prob,
+        rotate_degrees=config.rotate_images_degrees if config.rotate_images else 0.0,
+        rotate_probability=config.rotate_images_prob,
+        jitter_strength=config.jitter_images_strength if config.jitter_images else 0.0,
+        jitter_probability=config.jitter_images_prob,
     )
     augmentation.check_shape(dataset.input_shape)
     return augmentation

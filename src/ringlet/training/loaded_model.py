@@ -104,11 +104,28 @@ def _texts(text: str, key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
+def matching_dataset(spec: ModelSpec, name: str, *, path: str | None = None, test_path: str | None = None) -> Dataset:
+    """A data set by name in the form that a network takes: images of its size, masks of its classes."""
+    made = name in ("synthetic", "shapes")
+    masks = len(spec.output_shape) == 3
+    options: dict[str, Any] = {
+        "path": path,
+        "test_path": test_path,
+        "input_shape": spec.input_shape if made else None,
+        "num_classes": spec.output_shape[0] if masks or name == "synthetic" else None,
+    }
+    dataset = load_dataset(name, **options)
+    sizes = [shape[1:] for shape in (dataset.input_shape, spec.input_shape) if len(shape) == 3]
+    if len(sizes) == 2 and sizes[0] != sizes[1]:
+        dataset = load_dataset(name, **options, image_size=sizes[1])
+    return dataset
+
+
 def _test_source(model: LoadedModel, dataset: str | Dataset | Source) -> Source:
     if isinstance(dataset, str):
         if not dataset:
             raise DataError("the model file names no data set: say which one to evaluate on")
-        dataset = load_dataset(dataset)
+        dataset = matching_dataset(model.spec, dataset)
     if isinstance(dataset, Dataset):
         check_fit(model.spec, dataset)
         if dataset.test is None:

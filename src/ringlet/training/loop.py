@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
 from ringlet.data import Batch, BatchLoader
@@ -31,13 +33,14 @@ from ringlet.training.events import (
 from ringlet.training.figures import ShardFigures
 from ringlet.training.interrupts import Control, Stop, agree_on_stopping, interruption
 from ringlet.training.meter import Meter
+from ringlet.training.pictures import NoPictures, Pictures
 from ringlet.training.progress import Progress
 from ringlet.training.step import StepResult, training_step
 
 Emit = Callable[[Event], None]
 
 
-def _nobody(_: object) -> None:
+def _nobody(*_: object) -> None:
     """Nobody watches."""
 
 
@@ -59,6 +62,7 @@ class Loop:
     progress: Progress
     timeline: Timeline = NO_TIMELINE
     keeper: Keeper = field(default_factory=NoKeeper)
+    pictures: Pictures = field(default_factory=NoPictures)
     skip_bad: bool = False
     """Whether a step that is not finite is skipped rather than the end of training."""
     report: Callable[[int | str], None] = _nobody
@@ -99,11 +103,11 @@ class Loop:
         if self.validation is not None:
             emit(ValidationStarted(epoch + 1, self.validation.num_samples))
             self.timeline.mark("validation")
-            comm, num_shards = self.strategy.comm, self.strategy.num_shards
-            validated = evaluate(self.replica, self.validation, self.metrics, comm, num_shards, control, self.report)
+            validated = self._validate(self.validation, control)
             if validated is None:
                 return interruption(control)
             figures |= validated.means("val_")
+            self.pictures.draw(epoch + 1)
         decision = self.schedule.on_epoch_end(epoch, figures)
         self._finish_epoch(figures)
         emit(self._finished(figures, decision, rate, (start, trained, perf_counter()), last))
@@ -113,6 +117,18 @@ class Loop:
         self.progress.stopped = stop.reason if stop is not None and not stop.interrupted else None
         self.keeper.after_epoch(is_best=decision.save)
         return stop
+
+    def _validate(self, loader: BatchLoader, control: Control) -> Meter | None:
+        return evaluate(
+            self.replica,
+            loader,
+            self.metrics,
+            self.strategy.comm,
+            self.strategy.num_shards,
+            control,
+            report=self.report,
+            take=self.pictures.take,
+        )
 
     def _finish_epoch(self, figures: dict[str, float]) -> None:
         progress = self.progress
@@ -206,11 +222,14 @@ def evaluate(
     comm: Communicator,
     num_shards: int = 1,
     control: Control | None = None,
+    *,
     report: Callable[[int | str], None] = _nobody,
+    take: Callable[[NDArray[np.int64], NDArray[Any]], None] = _nobody,
 ) -> Meter | None:
     """Loss and metrics over all samples of all ranks' loaders, in inference mode; every rank must call.
 
-    An interruption of any rank ends it early on that rank and leaves all without a result.
+    An interruption of any rank ends it early on that rank and leaves all without a result. ``take`` is given the
+    indices and outputs of this rank's samples.
     """
     figures = ShardFigures(num_shards, metrics)
     control = control or Control()
@@ -219,7 +238,9 @@ def evaluate(
             for shard, start, stop in batch.pieces:
                 targets = batch.targets[start:stop]
                 with np.errstate(over="ignore", invalid="ignore"):
-                    figures.put(shard, replica.evaluate(batch.inputs[start:stop], targets), targets)
+                    output = replica.evaluate(batch.inputs[start:stop], targets)
+                    figures.put(shard, output, targets)
+                take(batch.indices[start:stop], output.outputs)
                 figures.flag(shard, interrupted=control.interrupted)
             report("validation")
             if control.interrupted:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import DataError, UnknownNameError, UsageError
 from ringlet.kernels.contract import DICE_SMOOTH
-from ringlet.optim.metric_names import LOSS_NAMES, METRIC_ALIASES
+from ringlet.optim.metric_names import LOSS_ALIASES, LOSS_NAMES, METRIC_ALIASES
 
 Array = NDArray[Any]
 Metric = Callable[[Array, Array], tuple[float, int]]
@@ -124,7 +124,7 @@ def canonical_name(name: str) -> str:
     key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())
     if key in _METRICS:
         return key
-    if key in LOSS_NAMES:
+    if key in LOSS_NAMES or key in LOSS_ALIASES:
         raise UsageError(
             f"'{name}' is a loss, not a metric: the loss is always reported. Metrics: {', '.join(_METRICS)}"
         )
@@ -143,15 +143,15 @@ def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]
     """
     parts = functions.split(",") if isinstance(functions, str) else functions
     given = [name.strip().lower() for name in parts if name.strip()]
-    only_losses = [name for name in given if name in LOSS_NAMES and name not in _METRICS]
+    only_losses = [name for name in given if name in LOSS_ALIASES or (name in LOSS_NAMES and name not in _METRICS)]
     losses = only_losses or [name for name in given if name in LOSS_NAMES][-1:]
     if len(losses) > 1:
         raise UsageError(f"one loss can be minimised, but {len(losses)} are given: {', '.join(losses)}")
-    loss = losses[0] if losses else None
     unknown = [name for name in given if name not in LOSS_NAMES and METRIC_ALIASES.get(name, name) not in _METRICS]
-    if loss is None and unknown:
+    if not losses and unknown:
         raise UnknownNameError("loss", unknown[-1], LOSS_NAMES)
-    return loss, list(dict.fromkeys(canonical_name(name) for name in given if name != loss))
+    metrics = list(dict.fromkeys(canonical_name(name) for name in given if name not in losses))
+    return (LOSS_ALIASES.get(losses[0], losses[0]) if losses else None), metrics
 
 
 @dataclass

@@ -31,6 +31,7 @@ FREE_OPTIONS = frozenset(
         "history_file",
         "timeline",
         "profile",
+        "num_pictures",
     }
 )
 """Options that may differ when a run goes on: they do not change what is learned."""
@@ -94,13 +95,16 @@ def _step_of_epoch(store: CheckpointStore, epoch: int) -> int:
 
 def with_same_steps(config: RunConfig, continuation: Continuation, num_workers: int) -> tuple[RunConfig, list[str]]:
     """The configuration for another number of workers: the global batch stays, so that steps mean the same."""
-    if config.shards is not None or config.samples_per_step(num_workers) == continuation.global_batch_size:
+    batch = continuation.global_batch_size
+    given = config.local_batch_size is not None or config.global_batch_size is not None
+    if config.shards is not None or (given and config.samples_per_step(num_workers) == batch):
         return config, []
     remark = (
         f"resume: the run had {continuation.num_workers} workers and goes on with {num_workers}; its global batch of "
-        f"{continuation.global_batch_size} samples stays"
+        f"{batch} samples stays"
     )
-    return config.replace(global_batch_size=continuation.global_batch_size, local_batch_size=None), [remark]
+    remarks = [] if continuation.num_workers == num_workers else [remark]
+    return config.replace(global_batch_size=batch, local_batch_size=None), remarks
 
 
 def check_same_run(stored: Path, config: RunConfig) -> None:

@@ -35,6 +35,7 @@ from ringlet.training.events import (
 )
 from ringlet.training.history import History
 from ringlet.training.interrupts import Control, interruptible
+from ringlet.training.pictures import remove_pictures_after
 from ringlet.training.resuming import Continuation, check_same_run, find_continuation, with_same_steps
 from ringlet.training.run_directory import (
     RunDirectory,
@@ -189,8 +190,9 @@ class _Execution:
         events_position: Callable[[], int] = int,
     ) -> None:
         self.run_, self.directory, self.control = run, directory, Control()
-        path = Path() if directory is None else directory.checkpoints
-        run.trainer.keep_checkpoints(path, run.say, events_position)
+        place = RunDirectory(Path()) if directory is None else directory
+        run.trainer.keep_checkpoints(place.checkpoints, run.say, events_position)
+        run.trainer.keep_pictures(place.pictures, run.say)
         self.finished: TrainingFinished | None = None
         self.save = SaveModel(run.trainer.save, directory.model, directory.best_model) if directory else None
         self.announce = Announcer(listeners, self.control)
@@ -224,6 +226,7 @@ class _Execution:
         trainer.go_on(continuation, self.run_.say)
         if self.directory is not None:
             CheckpointStore(self.directory.checkpoints, say=self.run_.say).remove_after(continuation.step)
+            remove_pictures_after(self.directory.pictures, trainer.progress.num_epochs)
         progress = trainer.progress
         about = progress.num_epochs, progress.num_steps, self.run_.config.num_epochs, trainer.comm.size
         self.announce(RunResumed(*about, self.run_.started().versions))

@@ -1,4 +1,4 @@
-"""The run directory: ``config.toml`` (resolved), ``events.ndjson`` (every figure), ``model.safetensors``."""
+"""The run directory: ``config.toml`` (resolved), ``events.ndjson`` (every figure), ``model.safetensors``, pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringlet.config import RunConfig
 from ringlet.errors import UsageError
 
 CONFIG, EVENTS, MODEL, BEST_MODEL = "config.toml", "events.ndjson", "model.safetensors", "best.safetensors"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, PICTURES = "checkpoints", "pictures"
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class RunDirectory:
     def best_model(self) -> Path:
         """The best model by the figure that model_checkpoint watches."""
         return self.path / BEST_MODEL
+
+    @property
+    def pictures(self) -> Path:
+        """One picture of validation samples per epoch; see :mod:`ringlet.training.pictures`."""
+        return self.path / PICTURES
 
 
 def create_run_directory(config: RunConfig) -> RunDirectory:

@@ -42,6 +42,7 @@ from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
 from ringlet.training.loop import Loop, evaluate
+from ringlet.training.pictures import NoPictures, Pictures, ValidationPictures
 from ringlet.training.progress import Progress
 from ringlet.training.resuming import Continuation, find_continuation
 from ringlet.training.run_directory import CHECKPOINTS
@@ -82,9 +83,9 @@ class Trainer:
         self.comm = world.communicator() if communicator is None else communicator
         self.timeline = timeline
         self.num_shards = self.config.num_shards(self.comm.size)
-        self.global_batch_size = self.config.samples_per_step(self.comm.size)
         self.remarks = assemble.check_workers(self.config, self.comm)
         self.dataset = dataset if isinstance(dataset, Dataset) else assemble.make_dataset(self.config)
+        self.global_batch_size = assemble.samples_per_step(self.config, self.dataset, self.comm)
         self.spec = model if isinstance(model, ModelSpec) else assemble.make_spec(self.config, self.dataset)
         assemble.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = assemble.make_figures(self.config, self.dataset, self.spec)
@@ -100,6 +101,7 @@ class Trainer:
         faults.reach("start", self.comm.rank, 0)
         self._place: tuple[Path, Callable[[str], None], Callable[[], int]] | None = None
         self._best_step: int | None = None
+        self._pictures: Pictures = NoPictures()
         self._loop = self._make_loop(schedule)
 
     def fit(
@@ -129,7 +131,7 @@ class Trainer:
             keeper.best_step = self._best_step
         self.replica.prepare()  # it may measure for a while, which is no stall
         with blas_threads(self._threads), StallDetector(self.comm, self.config.stall_seconds) as stall:
-            loop = replace(self._loop, keeper=keeper, report=stall.progress)
+            loop = replace(self._loop, keeper=keeper, pictures=self._pictures, report=stall.progress)
             try:
                 stop = loop.run(last_epoch, Announcer(self.callbacks, control), control)
             except BaseException:
@@ -143,6 +145,15 @@ class Trainer:
     ) -> None:
         """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says."""
         self._place = None if self.config.checkpoint_every == "never" else (directory, say, events_position)
+
+    def keep_pictures(self, folder: Path | str, say: Callable[[str], None] = warnings.warn) -> None:
+        """Draw ``num_pictures`` validation samples into ``folder`` after every epoch, from the next :meth:`fit` on.
+
+        Only masks can be drawn: other data are left alone. Rank 0 writes; every worker must call.
+        """
+        source, num_pictures = self.dataset.validation, self.config.num_pictures
+        if self.dataset.task == "segmentation" and source is not None and num_pictures > 0:
+            self._pictures = ValidationPictures(source, num_pictures, self.comm, Path(folder), say)
 
     def go_on(self, continuation: Continuation, say: Callable[[str], None] = warnings.warn) -> None:
         """Take over the state of a checkpoint. Every worker must call."""

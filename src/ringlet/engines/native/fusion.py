@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ringlet.errors import UnknownNameError
 from ringlet.models.spec import ModelSpec, Node
 
-LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "mse", "mae")
+LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae")
 """Losses by the names that users write."""
 
 TAKES_RELU = frozenset({"conv2d", "conv2d_transpose", "dense", "batch_norm"})
@@ -24,6 +24,7 @@ COMMUTES_WITH_RELU = frozenset({"max_pool2d", "global_max_pool2d"})
 _FUSED_LOSSES = {
     ("softmax", "categorical_cross_entropy"): "softmax_cross_entropy",
     ("sigmoid", "binary_cross_entropy"): "sigmoid_binary_cross_entropy",
+    ("sigmoid", "bce_dice"): "sigmoid_bce_dice",
 }
 
 

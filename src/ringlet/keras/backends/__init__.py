@@ -45,12 +45,13 @@ class Backend(Protocol):
 
 
 def unconverted(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorates what may be called inside of ``tf.function``, whose AutoGraph would rewrite it for nothing."""
-    if keras.backend.backend() != "tensorflow":
-        return function
-    import tensorflow as tf
-
-    return cast(Callable[..., Result], tf.autograph.experimental.do_not_convert(function))
+    """Decorates what may be called inside of ``tf.function`` or ``torch.compile``, which would rewrite it in vain."""
+    name = keras.backend.backend()
+    if name == "tensorflow":
+        return cast(Callable[..., Result], import_module(name).autograph.experimental.do_not_convert(function))
+    if name == "torch":
+        return cast(Callable[..., Result], import_module(name).compiler.disable(function))
+    return function
 
 
 def current() -> Backend:

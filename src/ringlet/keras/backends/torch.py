@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ringlet.comm.contract import Array
+from ringlet.keras.backends import unconverted
 from ringlet.keras.exchange import GradientExchange
 
 
@@ -19,8 +20,9 @@ def exchange(exchange: GradientExchange, gradients: Sequence[Any], shapes: Seque
     return call(exchange.reduce, gradients)
 
 
+@unconverted
 def call(function: Callable[[list[Array]], list[Array]], tensors: Sequence[Any]) -> list[Any]:
-    """See :class:`ringlet.keras.backends.Backend`."""
+    """See :class:`ringlet.keras.backends.Backend`; what ``torch.compile`` compiles is left for it."""
     results = function([_to_numpy(tensor) for tensor in tensors])
     return [_to_tensor(result, tensor) for result, tensor in zip(results, tensors, strict=True)]
 

@@ -10,7 +10,7 @@ from ringlet.keras import backends
 from ringlet.keras.callbacks.after_steps import AfterStepsCallback
 from ringlet.keras.collectives import allgather_object, join
 from ringlet.keras.errors import ArgumentError
-from ringlet.keras.optimizer import exchange_of
+from ringlet.keras.optimizer import exchange_of, process_set_of
 from ringlet.keras.variables import broadcast_model
 from ringlet.named import session
 
@@ -24,7 +24,7 @@ class JoinCallback(AfterStepsCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """All ranks must want the same number of epochs."""
-        epochs = allgather_object((self.params or {}).get("epochs"))
+        epochs = allgather_object((self.params or {}).get("epochs"), process_set=process_set_of(self.model))
         if any(number != epochs[0] for number in epochs):
             raise ArgumentError(f"ranks want different numbers of epochs, {epochs}: expected the same on all")
 
@@ -47,7 +47,7 @@ class StopTogetherCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Ask all."""
-        if any(allgather_object(bool(self.model.stop_training))):
+        if any(allgather_object(bool(self.model.stop_training), process_set=process_set_of(self.model))):
             self.model.stop_training = True
 
 

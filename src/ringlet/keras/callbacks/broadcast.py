@@ -8,9 +8,8 @@ import keras
 
 from ringlet.keras.callbacks.after_steps import AfterStepsCallback
 from ringlet.keras.collectives import broadcast_object
-from ringlet.keras.optimizer import claim
+from ringlet.keras.optimizer import claim, process_set_of
 from ringlet.keras.variables import average_variables, broadcast_model
-from ringlet.named import session
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -48,13 +47,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._broadcast()
 
     def _broadcast(self) -> None:
-        if not self._is_due or session.engine().size == 1 or not self.model.built:
+        if not self._is_due or not self.model.built:
             return
         self._is_due = False
-        broadcast_model(self.model, self.root_rank)
         exchange = claim(self.model)
+        process_set = None if exchange is None else exchange.process_set
+        broadcast_model(self.model, self.root_rank, process_set)
         if exchange is not None:  # ranks may have made different numbers of optimizers
-            exchange.name = broadcast_object(exchange.name, self.root_rank)
+            exchange.name = broadcast_object(exchange.name, self.root_rank, process_set=process_set)
 
 
 class AverageStatisticsCallback(AfterStepsCallback):
@@ -63,4 +63,5 @@ class AverageStatisticsCallback(AfterStepsCallback):
     def after_steps(self) -> None:
         """Average floating weights that are not trained."""
         weights = self.model.non_trainable_weights
-        average_variables([weight for weight in weights if keras.backend.is_float_dtype(weight.dtype)])
+        floating = [weight for weight in weights if keras.backend.is_float_dtype(weight.dtype)]
+        average_variables(floating, process_set_of(self.model))

@@ -6,11 +6,15 @@ from typing import Any
 
 import keras
 
+from ringlet.keras.optimizer import process_set_of
 from ringlet.named import session
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """Rank 0 saves the model whenever ``monitor`` is better than ever. Metrics must be averaged before."""
+    """Rank 0 saves the model whenever ``monitor`` is better than ever. Metrics must be averaged before.
+
+    In a process set its first rank does.
+    """
 
     def __init__(
         self,
@@ -33,10 +37,13 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save, on rank 0."""
-        if session.engine().rank == 0:
+        if self._is_first():
             super().on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save, on rank 0."""
-        if session.engine().rank == 0:
+        if self._is_first():
             super().on_epoch_end(epoch, logs)
+
+    def _is_first(self) -> bool:
+        return session.engine(process_set_of(self.model)).rank == 0

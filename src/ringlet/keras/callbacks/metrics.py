@@ -8,9 +8,15 @@ from typing import Any
 import keras
 
 from ringlet.keras.collectives import allgather_object
+from ringlet.keras.optimizer import process_set_of
+from ringlet.named import ProcessSet
 
 
-def average_metrics(metrics: Mapping[str, float], weights: float | Mapping[str, float] = 1.0) -> dict[str, float]:
+def average_metrics(
+    metrics: Mapping[str, float],
+    weights: float | Mapping[str, float] = 1.0,
+    process_set: ProcessSet | None = None,
+) -> dict[str, float]:
     """Metrics by name, averaged over the ranks that have them; for instance what ``evaluate(return_dict=True)`` gives.
 
     ``weights``: how much this rank counts, for all metrics or by name; best its number of samples. Every rank must
@@ -18,7 +24,8 @@ def average_metrics(metrics: Mapping[str, float], weights: float | Mapping[str, 
     """
     own = {name: float(value) for name, value in metrics.items()}
     counts = {name: float(weights if isinstance(weights, int | float) else weights.get(name, 1.0)) for name in own}
-    everybody = allgather_object({name: [value, counts[name]] for name, value in own.items()})
+    pairs = {name: [value, counts[name]] for name, value in own.items()}
+    everybody = allgather_object(pairs, process_set=process_set)
     return {name: _mean([ranks[name] for ranks in everybody if name in ranks]) for name in own}
 
 
@@ -62,7 +69,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         num_trained = self._num_samples() if self._num_trained is None else self._num_trained
         numbers = {name: value for name, value in logs.items() if isinstance(value, int | float)}
         weights = {name: self._num_validated if name.startswith("val_") else num_trained for name in numbers}
-        logs.update(average_metrics(numbers, weights if self.sample_weighted else 1.0))
+        logs.update(average_metrics(numbers, weights if self.sample_weighted else 1.0, process_set_of(self.model)))
 
     def _num_samples(self) -> float:
         """Keras weighs the loss of a batch by its samples, and so counts them."""

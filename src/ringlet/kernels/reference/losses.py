@@ -64,9 +64,8 @@ def _categorical_cross_entropy(probabilities: Floats, classes: NDArray[Any]) -> 
 
 def _sigmoid_binary_cross_entropy(logits: Floats, target: NDArray[Any]) -> ValueAndGradient:
     """``max(x, 0) - x t + log(1 + exp(-|x|))``; gradient ``sigmoid(x) - t``."""
-    exponential = np.exp(-np.abs(logits))
-    sigmoid = np.where(logits >= 0, 1, exponential) / (1 + exponential)
-    return np.maximum(logits, 0) - logits * target + np.log1p(exponential), sigmoid - target
+    values = np.maximum(logits, 0) - logits * target + np.log1p(np.exp(-np.abs(logits)))
+    return values, _sigmoid(logits) - target
 
 
 def _binary_cross_entropy(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
@@ -85,6 +84,25 @@ def _dice(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
     return 1 - numerator / denominator, (numerator - 2 * target * denominator) / denominator**2
 
 
+def _bce_dice(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """Binary cross-entropy, a mean over a sample's elements, plus dice."""
+    return _with_dice(_binary_cross_entropy(probabilities, target), _dice(probabilities, target))
+
+
+def _sigmoid_bce_dice(logits: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """The same with ``p = sigmoid(x)``: dice's gradient passes through ``p (1 - p)``."""
+    probabilities = _sigmoid(logits)
+    values, gradient = _dice(probabilities, target)
+    dice = values, gradient * probabilities * (1 - probabilities)
+    return _with_dice(_sigmoid_binary_cross_entropy(logits, target), dice)
+
+
+def _with_dice(entropy: ValueAndGradient, dice: ValueAndGradient) -> ValueAndGradient:
+    count = _num_elements(entropy[0])
+    axes = tuple(range(entropy[0].ndim - 1))
+    return entropy[0].sum(axis=axes) / count + dice[0], entropy[1] / count + dice[1]
+
+
 def _mse(prediction: Floats, target: NDArray[Any]) -> ValueAndGradient:
     """``(p - t)²``; gradient ``2 (p - t)``."""
     difference = prediction - target
@@ -95,6 +113,12 @@ def _mae(prediction: Floats, target: NDArray[Any]) -> ValueAndGradient:
     """``|p - t|``; gradient ``sign(p - t)``."""
     difference = prediction - target
     return np.abs(difference), np.sign(difference)
+
+
+def _sigmoid(logits: Floats) -> NDArray[Any]:
+    exponential = np.exp(-np.abs(logits))
+    result: NDArray[Any] = np.where(logits >= 0, 1, exponential) / (1 + exponential)
+    return result
 
 
 def _clip(probabilities: NDArray[Any]) -> NDArray[Any]:
@@ -126,6 +150,8 @@ _LOSSES: dict[str, tuple[Callable[[Floats, NDArray[Any]], ValueAndGradient], Cal
     "sigmoid_binary_cross_entropy": (_sigmoid_binary_cross_entropy, _num_elements),
     "binary_cross_entropy": (_binary_cross_entropy, _num_elements),
     "dice": (_dice, lambda _: 1),
+    "bce_dice": (_bce_dice, lambda _: 1),
+    "sigmoid_bce_dice": (_sigmoid_bce_dice, lambda _: 1),
     "mse": (_mse, _num_elements),
     "mae": (_mae, _num_elements),
 }

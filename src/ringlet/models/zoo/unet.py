@@ -1,6 +1,7 @@
 """U-Net (Ronneberger et al. 2015) for segmentation: a path down, a path up, and skips between them.
 
-On 512x512 images it has seven levels with 8, 16, … 512 filters and 1024 at the bottom.
+On 512x512 images it has seven levels with 8, 16, … 512 filters and 1024 at the bottom. Any image size serves: where a
+height or width is odd, the way up adds the row or column that halving dropped.
 """
 
 from __future__ import annotations
@@ -21,45 +22,51 @@ from ringlet.models.builder import (
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import Member, conv_norm_relu
 
-MOMENTUM = 0.99
 MAX_LEVELS = 7
 MIN_BOTTOM = 4
 
 
-def double_conv(x: Tensor, width: int) -> Tensor:
+def double_conv(x: Tensor, width: int, momentum: float) -> Tensor:
     """Two 3x3 convolutions with batch norm and ReLU."""
     for _ in range(2):
-        x = conv_norm_relu(x, width, 3, momentum=MOMENTUM)
+        x = conv_norm_relu(x, width, 3, momentum=momentum)
     return x
 
 
+def enlarge(x: Tensor, size: Shape, width: int) -> Tensor:
+    """A transposed convolution to ``size`` (height, width): twice that of ``x``, or one more where that was odd."""
+    odd = (size[0] % 2, size[1] % 2)
+    return conv2d_transpose(x, width, kernel=2, stride=2, output_padding=odd, initializer="he_normal")
+
+
 def fitting_levels(input_shape: Shape) -> int:
-    """The most levels, up to seven, that halve the image evenly and leave at least 4x4 at the bottom; at least one."""
-    fitting = [
-        levels
-        for levels in range(1, MAX_LEVELS + 1)
-        if all(extent % (1 << levels) == 0 and extent >> levels >= MIN_BOTTOM for extent in input_shape[1:])
-    ]
+    """The most levels, up to seven, that leave at least 4x4 pixels at the bottom; at least one."""
+    fitting = [levels for levels in range(1, MAX_LEVELS + 1) if min(input_shape[1:]) >> levels >= MIN_BOTTOM]
     return max(fitting, default=1)
 
 
-def unet(name: str, input_shape: Shape, num_classes: int, *, levels: int, width: int) -> ModelSpec:
-    """``levels`` times down and up (0: as many as fit), from ``width`` filters at the top to ``width << levels``."""
+def unet(name: str, input_shape: Shape, num_classes: int, *, levels: int, width: int, momentum: float) -> ModelSpec:
+    """``levels`` times down and up (0: as many as fit), from ``width`` filters at the top to ``width << levels``.
+
+    ``momentum`` is the share that batch normalisation keeps of its running statistics at every step. What the network
+    learns does not depend on it, but what it predicts does: 0.99 describes the last hundreds of steps, too slow for the
+    first epochs of a small data set.
+    """
     levels = levels or fitting_levels(input_shape)
-    if levels > 16 or any(extent % (1 << levels) for extent in input_shape[1:]):
+    if levels > 16 or min(input_shape[1:]) >> levels < 1:
         raise SpecError(
-            f"unet with {levels} level(s) needs images whose height and width are multiples of 2^{levels}, "
-            f"got {input_shape[1]}x{input_shape[2]}; use fewer levels or another image size"
+            f"unet with {levels} level(s) halves images {levels} time(s), which leaves nothing of "
+            f"{input_shape[1]}x{input_shape[2]}; use fewer levels or larger images"
         )
     x = image_input(input_shape)
-    skips = []
+    skips: list[Tensor] = []
     for level in range(levels):
-        skips.append(double_conv(x, width << level))
+        skips.append(double_conv(x, width << level, momentum))
         x = max_pool2d(skips[-1], 2)
-    x = double_conv(x, width << levels)
-    for level in reversed(range(levels)):
-        x = conv2d_transpose(x, width << level, kernel=2, stride=2, initializer="he_normal")
-        x = double_conv(concat(skips[level], x), width << level)
+    x = double_conv(x, width << levels, momentum)
+    for level, skip in reversed(list(enumerate(skips))):
+        x = enlarge(x, skip.shape[1:], width << level)
+        x = double_conv(concat(skip, x), width << level, momentum)
     x = conv2d(x, num_classes, kernel=1)
     return build(name, sigmoid(x) if num_classes == 1 else softmax(x))
 
@@ -67,6 +74,6 @@ def unet(name: str, input_shape: Shape, num_classes: int, *, levels: int, width:
 MEMBERS = (
     Member(
         "unet", unet, "U-Net for masks: sigmoid for one class, softmax for several", (3, 512, 512), 1, min_classes=1,
-        options={"levels": 0, "width": 8},
+        options={"levels": 0, "width": 8, "momentum": 0.9},
     ),
 )  # fmt: skip

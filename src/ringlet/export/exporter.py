@@ -1,0 +1,271 @@
+"""Exporting a trained model: build, write beside the final place, compare with the training engine, then keep."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ringlet.errors import ModelFileError, UnknownNameError, UsageError
+from ringlet.export.folding import fold
+from ringlet.export.network import Network
+from ringlet.export.parity import Parity, compare
+from ringlet.export.quantization import quantize
+from ringlet.export.samples import SampleFinder
+from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
+from ringlet.inference.description import WEIGHTS, Description, Weights, describe
+from ringlet.launch.cores import usable_cores
+from ringlet.training.loaded_model import LoadedModel, load_model
+from ringlet.training.run_directory import MODEL
+from ringlet.training.threads import blas_threads
+
+Target = Literal["openvino", "onnx", "torch", "keras"]
+
+TARGETS: tuple[Target, ...] = get_args(Target)
+PRECISIONS: dict[Target, tuple[Weights, ...]] = {
+    "openvino": WEIGHTS,
+    "onnx": WEIGHTS,
+    "torch": ("fp32", "fp16"),
+    "keras": ("fp32",),
+}
+"""Which weights a target can have."""
+NUM_SAMPLES, NUM_CALIBRATION_SAMPLES = 64, 300
+_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written, and how it compares with the training engine."""
+
+    network: str
+    target: Target
+    artifact: Artifact
+    parity: Parity
+    num_batch_norms: int
+    num_folded: int
+    num_model_bytes: int
+    """Of the model file that was exported."""
+    calibration: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        parity = self.parity
+        return {
+            "network": self.network,
+            "target": self.target,
+            "files": [str(path) for path in self.artifact.files],
+            "num_bytes": self.artifact.num_bytes,
+            "num_model_bytes": self.num_model_bytes,
+            "sha256": self.artifact.sha256(),
+            "num_batch_norms": self.num_batch_norms,
+            "num_folded": self.num_folded,
+            "calibration": self.calibration,
+            "parity": {
+                "num_samples": parity.num_samples,
+                "samples": parity.origin,
+                "real": parity.is_real,
+                "largest_difference": parity.largest,
+                "mean_difference": parity.mean,
+                "agreement": parity.agreement,
+                "dice": parity.dice,
+            },
+        }
+
+
+def export_model(
+    model: Path | str,
+    target: str,
+    path: Path | str | None = None,
+    *,
+    weights: str = "fp32",
+    calibration: str | None = None,
+    num_samples: int | None = None,
+    threads: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Export:
+    """Export a run directory or model file; raises unless the result computes what the training engine computes.
+
+    ``path`` is the file to write (default: beside the model). ``calibration`` names a data set, a folder or an npz file
+    for int8 weights and, if the run's own data cannot be read, to compare on. ``num_samples`` is how many samples to
+    compare (default 64) and to calibrate with (default 300). ``say`` takes remarks.
+    """
+    return plan_export(model, target, path, weights).run(calibration, num_samples, threads, say)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked request: what is exported, to what, and where it goes."""
+
+    location: Path
+    """The model file."""
+    target: Target
+    weights: Weights
+    place: Path
+    """The file to write."""
+
+    def run(
+        self,
+        calibration: str | None = None,
+        num_samples: int | None = None,
+        threads: int | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Export:
+        """Do it; see :func:`export_model`."""
+        cores = usable_cores() if threads is None else threads
+        model = load_model(self.location, batch_size=_BATCH_SIZE, threads=cores)
+        job = _Job(model, self.location, self.target, self.weights, cores, say)
+        return job.run(self.place, calibration, num_samples)
+
+
+def plan_export(model: Path | str, target: str, path: Path | str | None = None, weights: str = "fp32") -> Plan:
+    """Check what can be checked before anything is read."""
+    kind, precision = _checked(target, weights)
+    location = Path(model) / MODEL if Path(model).is_dir() else Path(model)
+    if not location.is_file():
+        raise ModelFileError(f"'{model}' cannot be exported: there is no file '{location}'")
+    if location.suffix.lower() in SUFFIXES and SUFFIXES[location.suffix.lower()] != "ringlet":
+        raise UsageError(f"'{model}' is an export already: give the run directory or its {MODEL}")
+    return Plan(location, kind, precision, _place(location, kind, precision, None if path is None else Path(path)))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One export under way."""
+
+    model: LoadedModel
+    location: Path
+    target: Target
+    weights: Weights
+    threads: int
+    say: Callable[[str], None]
+
+    def run(self, place: Path, calibration: str | None, num_samples: int | None) -> Export:
+        model = self.model
+        network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
+        description = describe(
+            model.spec, model.normalization, model.labels, dataset=model.dataset_name, weights=self.weights
+        )
+        finder = SampleFinder(model, description.preprocessing, self.location, calibration, self.say)
+        origin = None
+        with blas_threads(self.threads), _draft(place) as draft:
+            if self.weights == "int8":
+                samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
+                origin = f"{len(samples.values)} samples, {samples.origin}"
+                _write_quantized(self.target, network, description, draft, samples.values)
+            else:
+                _write(self.target, network, description, draft)
+            parity = self._compare(draft, finder, num_samples or NUM_SAMPLES)
+        norms = sum(node.op == "batch_norm" for node in model.spec.nodes)
+        left = sum(layer.op == "affine" for layer in network.layers)
+        artifact = Artifact.find(place)
+        size = self.location.stat().st_size
+        return Export(network.name, self.target, artifact, parity, norms, norms - left, size, origin)
+
+    def _compare(self, draft: Path, finder: SampleFinder, count: int) -> Parity:
+        samples = finder.compare(count)
+        runtime = Artifact.find(draft).open(threads=self.threads, batch_size=_BATCH_SIZE)
+        try:
+            parity = compare(self.model, runtime, samples)
+        finally:
+            runtime.close()
+        parity.check(self.weights)
+        return parity
+
+
+def _write(target: Target, network: Network, description: Description, path: Path) -> None:
+    if target == "openvino":
+        from ringlet.export import openvino
+
+        openvino.save(openvino.build_model(network, description), path, description)
+    elif target == "onnx":
+        from ringlet.export import onnx
+
+        onnx.save(onnx.build_model(network, description), path)
+    elif target == "torch":
+        from ringlet.export import torch
+
+        torch.save(network, path, description)
+    else:
+        from ringlet.export import keras
+
+        keras.save(keras.build_model(network, description), path, description)
+
+
+def _write_quantized(target: Target, network: Network, description: Description, path: Path, values: Any) -> None:
+    if target == "openvino":
+        from ringlet.export import openvino
+
+        model = quantize(openvino.build_model(network, description), values, by_name=False)
+        openvino.save(model, path, description)
+        return
+    from ringlet.export import onnx
+
+    model = quantize(onnx.build_model(network, description), values, by_name=True)
+    onnx.set_description(model, description)
+    onnx.save(model, path)
+
+
+def _checked(target: str, weights: str) -> tuple[Target, Weights]:
+    kind = next((known for known in TARGETS if known == target), None)
+    if kind is None:
+        raise UnknownNameError("target", target, TARGETS)
+    precision = next((known for known in WEIGHTS if known == weights), None)
+    if precision is None:
+        raise UnknownNameError("weights", weights, WEIGHTS)
+    if precision not in PRECISIONS[kind]:
+        able = ", ".join(name for name in TARGETS if precision in PRECISIONS[name])
+        raise UsageError(
+            f"{kind} exports have {' or '.join(PRECISIONS[kind])} weights, not {precision}: that is for {able}"
+        )
+    return kind, precision
+
+
+def _place(location: Path, target: Target, weights: Weights, wish: Path | None) -> Path:
+    """The file to write: the one wished for, else beside the model and named like it."""
+    suffix = next(ending for ending, kind in SUFFIXES.items() if kind == target)
+    ending = ("-torch" if target == "torch" else "") + ("" if weights == "fp32" else f"-{weights}")
+    name = f"{location.stem}{ending}{suffix}"
+    place = location.with_name(name) if wish is None else wish / name if wish.is_dir() else wish
+    if place.suffix.lower() not in (suffix, ""):
+        raise UsageError(f"'{place}' ends in '{place.suffix}', an export to {target} ends in '{suffix}'")
+    place = place if place.suffix else place.with_name(f"{place.name}{suffix}")
+    if not place.parent.is_dir():
+        raise UsageError(f"cannot write '{place}': folder '{place.parent}' does not exist. Make it first")
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write '{place}': folder '{place.parent}' is not writable. Choose another with -o")
+    second = WEIGHTS_SUFFIXES.get(target)
+    weights_file = place.with_suffix(second) if second else None
+    if weights_file is not None and weights_file.exists() and not place.exists():
+        raise UsageError(f"'{weights_file}' exists and would be overwritten: choose another name with -o")
+    return place
+
+
+@contextmanager
+def _draft(place: Path) -> Iterator[Path]:
+    """A path to write to; what is there at the end moves to ``place``, unless something was raised."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{place.stem[:60]}-", dir=place.parent))
+    try:
+        draft = folder / place.name
+        yield draft
+        permissions = _usual_permissions(folder)
+        for file in sorted(folder.iterdir(), key=lambda file: file.name == place.name):  # the weights first
+            file.chmod(permissions)
+            file.replace(place.with_name(file.name))
+    except OSError as error:
+        raise ModelFileError(f"cannot write '{place}': {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _usual_permissions(folder: Path) -> int:
+    """Those of any new file of this user."""
+    probe = folder / ".probe"
+    probe.touch()
+    permissions = probe.stat().st_mode & 0o777
+    probe.unlink()
+    return permissions

@@ -1,0 +1,263 @@
+"""A network as a PyTorch program: ``NAME.py``, a plain ``torch.nn.Module``, and ``NAME.safetensors``, its weights.
+
+The program needs PyTorch and nothing else, can be read, changed and trained further. A ``torch.export`` file (.pt2)
+would be one file, but to read one may mean to unpickle, so it can run anything unseen; tracing takes its time (for a
+DenseNet-121 half a minute, and a quarter for every loading), and what comes out is no faster than the plain module.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from ringlet.export.network import SMALL, Layer, Network, pool_pads
+from ringlet.inference.description import KEY, Description
+from ringlet.kernels.contract import ARCTANH_LIMIT
+
+WEIGHTS_SUFFIX = ".safetensors"
+_LIMIT = 1 - 2 * float(np.finfo(np.float32).eps)
+
+_DEFAULTS = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1, "output_padding": (0, 0)}
+_PURPOSE = "From stored values, as the training data had them, to the outputs of the network."
+
+_HEAD = '''"""{title}, written by Ringlet {version}. Needs PyTorch and nothing else.
+
+    network = load()              # reads the .safetensors file beside this one
+    outputs = network(images)     # takes {takes}, gives {gives}, float32
+"""
+
+import json
+import math
+import struct
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+DESCRIPTION = {description}
+
+
+class Network(nn.Module):
+    """{title}; normalises its inputs itself."""
+
+    def __init__(self):
+        super().__init__()
+'''
+
+_TAIL = '''
+
+def load(path=Path(__file__).with_suffix("{suffix}")):
+    """The network with its weights, ready for inference."""
+    network = Network()
+    network.load_state_dict(read_tensors(path))
+    return network.eval().requires_grad_(False)
+
+
+def read_tensors(path):
+    """The tensors of a safetensors file as float32: eight bytes of length, a JSON header, then plain numbers."""
+    content = bytearray(Path(path).read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    tensors = {{}}
+    for name, entry in json.loads(content[8 : 8 + length]).items():
+        if name != "__metadata__":
+            kind = {{"F16": torch.float16, "F32": torch.float32}}[entry["dtype"]]
+            start = 8 + length + entry["data_offsets"][0]
+            values = torch.frombuffer(content, dtype=kind, count=math.prod(entry["shape"]), offset=start)
+            tensors[name] = values.reshape(entry["shape"]).to(torch.float32)
+    return tensors
+'''
+
+
+def source(network: Network, description: Description) -> str:
+    """The text of the program."""
+    writer = _Writer(network, description)
+    preprocessing = description.preprocessing
+    head = _HEAD.format(
+        title=network.name,
+        version=description.version,
+        takes=f"({', '.join(map(str, ('n', *preprocessing.graph_shape)))}) {preprocessing.dtype}",
+        gives=f"({', '.join(map(str, ('n', *network.output_shape)))})",
+        description=repr(description.to_json()),
+    )
+    return head + writer.body() + _TAIL.format(suffix=WEIGHTS_SUFFIX)
+
+
+def save(network: Network, path: Path, description: Description) -> None:
+    """Write ``path`` (.py) and the weights beside it (.safetensors)."""
+    weights = path.with_suffix(WEIGHTS_SUFFIX)
+    tensors = {name: _stored(values, description) for name, values in _Writer(network, description).tensors()}
+    save_file(tensors, weights, metadata={KEY: description.to_json()})
+    path.write_text(source(network, description), encoding="utf-8")
+
+
+class _Writer:
+    """Turns layers into lines of code."""
+
+    def __init__(self, network: Network, description: Description) -> None:
+        self._network, self._description = network, description
+        self._names = _identifiers([layer.name for layer in network.layers])
+        self._readers = _readers(network)
+        self._variables = self._chosen_variables()
+
+    def _chosen_variables(self) -> dict[str, str]:
+        """``x`` for what just the next layer reads, the layer's own name for what is kept."""
+        made = [self._network.input_name, *(layer.name for layer in self._network.layers)]
+        passed_on = {name for index, name in enumerate(made) if self._readers.get(name, [index]) == [index]}
+        kept = {name: self._names.get(name, "images_") for name in made}
+        return {name: "x" if name in passed_on else kept[name] for name in made}
+
+    def tensors(self) -> list[tuple[str, NDArray[Any]]]:
+        """What the program's ``state_dict`` holds."""
+        factor, offset = self._description.preprocessing.normalization.factors(np.float32)
+        shape = self._description.preprocessing.input_shape
+        found = [("factor", _columns(factor, shape)), ("offset", _columns(offset, shape))]
+        for layer in self._network.layers:
+            for role, values in layer.tensors.items():
+                name = self._names[layer.name]
+                if layer.op == "affine":
+                    found.append((f"{name}_{role}", _columns(values, layer.shape)))
+                else:
+                    found.append((f"{name}.{role}", values))
+        return found
+
+    def body(self) -> str:
+        """The constructor's lines and ``forward``."""
+        made, done = self._constructor(), self._forward()
+        lines = [f"        {line}" for line in made]
+        lines += ["", "    def forward(self, images):", f'        """{_PURPOSE}"""']
+        return "\n".join(lines + [f"        {line}" for line in done]) + "\n"
+
+    def _constructor(self) -> list[str]:
+        lines = [
+            f'self.register_buffer("{name}", torch.zeros({tuple(values.shape)}))'
+            for name, values in self.tensors()
+            if "." not in name
+        ]
+        modules = ((self._names[layer.name], self._module(layer)) for layer in self._network.layers)
+        return [*lines, *(f"self.{name} = {module}" for name, module in modules if module)]
+
+    def _module(self, layer: Layer) -> str:
+        """The module that holds a layer's weights; empty for layers without."""
+        attributes, before = layer.attributes, self._network.shape(layer.inputs[0])
+        bias = "" if "bias" in layer.tensors else ", bias=False"
+        match layer.op:
+            case "dense":
+                return f"nn.Linear({before[0]}, {attributes['units']}{bias})"
+            case "conv2d":
+                geometry = _arguments(attributes, "stride", "padding", "dilation", "groups")
+                return f"nn.Conv2d({before[0]}, {attributes['filters']}, {attributes['kernel']}{geometry}{bias})"
+            case "conv2d_transpose":
+                geometry = _arguments(attributes, "stride", "padding", "output_padding")
+                sizes = f"{before[0]}, {attributes['filters']}, {attributes['kernel']}"
+                return f"nn.ConvTranspose2d({sizes}{geometry}{bias})"
+        return ""
+
+    def _forward(self) -> list[str]:
+        image = self._description.preprocessing.is_image
+        first = self._variables[self._network.input_name]
+        lines = [
+            f"{first} = images{'.permute(0, 3, 1, 2)' if image else ''}.to(torch.float32) * self.factor + self.offset"
+        ]
+        for index, layer in enumerate(self._network.layers):
+            lines.append(f"{self._variables[layer.name]} = {self._expression(layer)}")
+            read = dict.fromkeys(layer.inputs)
+            done = [self._variables[name] for name in read if self._readers[name][-1] == index]
+            if named := [name for name in done if name != "x"]:
+                lines.append(f"del {', '.join(named)}")
+        return [*lines, "return x"]
+
+    def _expression(self, layer: Layer) -> str:
+        names = [self._variables[name] for name in layer.inputs]
+        own, x = self._names[layer.name], names[0]
+        if layer.op in _FUNCTIONS:
+            return _FUNCTIONS[layer.op].format(x=x)
+        match layer.op:
+            case "max_pool2d" | "avg_pool2d":
+                return self._pool(layer, x)
+            case "affine":
+                return f"{x} * self.{own}_scale + self.{own}_shift"
+            case "leaky_relu":
+                return f"functional.leaky_relu({x}, {layer.attributes['slope']!r})"
+            case "add":
+                return " + ".join(names)
+            case "concat":
+                return f"torch.cat(({', '.join(names)}), 1)"
+        return f"self.{own}({x})"
+
+    def _pool(self, layer: Layer, x: str) -> str:
+        """PyTorch pads both sides alike and counts padding's windows its own way, so uneven padding is spelled out."""
+        (top, bottom), (left, right) = pool_pads(layer, self._network.shape(layer.inputs[0]))
+        attributes = layer.attributes
+        window = f"{attributes['kernel']}, {attributes['stride']}"
+        kind = "max" if layer.op == "max_pool2d" else "avg"
+        extra = ", count_include_pad=False" if kind == "avg" else ""
+        if (top, left) == (bottom, right):
+            padding = "" if (top, left) == (0, 0) else f", padding={(top, left)}"
+            return f"functional.{kind}_pool2d({x}, {window}{padding}{extra if padding else ''})"
+        pads = (left, right, top, bottom)
+        if kind == "max":
+            return f'functional.max_pool2d(functional.pad({x}, {pads}, value=float("-inf")), {window})'
+        ones = f"functional.pad(torch.ones_like({x}[:1, :1]), {pads})"
+        mean = f"functional.avg_pool2d(functional.pad({x}, {pads}), {window})"
+        return f"{mean} / functional.avg_pool2d({ones}, {window})"
+
+
+_FUNCTIONS = {
+    "relu": "functional.relu({x})",
+    "relu6": "functional.relu6({x})",
+    "sigmoid": "torch.sigmoid({x})",
+    "tanh": "torch.tanh({x})",
+    "log_sigmoid": "functional.logsigmoid({x})",
+    "arctanh": f"{{x}}.clamp({-_LIMIT!r}, {_LIMIT!r}).atanh().clamp({-ARCTANH_LIMIT}, {ARCTANH_LIMIT})",
+    "softmax": "torch.softmax({x}, 1)",
+    "flatten": "{x}.flatten(1)",
+    "global_avg_pool2d": "{x}.mean((2, 3))",
+    "global_max_pool2d": "{x}.amax((2, 3))",
+}
+
+
+def _readers(network: Network) -> dict[str, list[int]]:
+    """The layers, by number, that read each value."""
+    found: dict[str, list[int]] = {}
+    for index, layer in enumerate(network.layers):
+        for name in dict.fromkeys(layer.inputs):
+            found.setdefault(name, []).append(index)
+    return found
+
+
+def _arguments(attributes: Any, *names: str) -> str:
+    """Those that differ from PyTorch's defaults."""
+    given = {name: attributes[name] for name in names if attributes[name] != _DEFAULTS[name]}
+    return "".join(f", {name}={value}" for name, value in given.items())
+
+
+def _identifiers(names: list[str]) -> dict[str, str]:
+    """Names of layers as names of variables, none twice.
+
+    All end in a digit or an underscore, which no keyword, no attribute of a module and no name of the program does.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if plain[0].isalpha() else f"layer_{plain}"
+        plain = plain if plain[-1].isdigit() else f"{plain}_"
+        while plain in found.values():
+            plain += "_"
+        found[name] = plain
+    return found
+
+
+def _stored(values: NDArray[Any], description: Description) -> NDArray[Any]:
+    """In half precision if asked for, except the few that would save nothing: constants of the normalisation, say."""
+    half = description.weights == "fp16" and values.size >= SMALL
+    return np.ascontiguousarray(values, np.float16 if half else np.float32)
+
+
+def _columns(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    return values.reshape(1, -1, *[1] * (len(shape) - 1))

@@ -1,0 +1,128 @@
+"""Artifacts: trained networks as they are kept, in files or (for databases) in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ringlet.errors import ModelFileError, UsageError
+from ringlet.inference.runtimes.contract import Runtime
+
+Kind = Literal["ringlet", "openvino", "onnx", "torch", "keras"]
+
+SUFFIXES: dict[str, Kind] = {
+    ".safetensors": "ringlet",
+    ".xml": "openvino",
+    ".onnx": "onnx",
+    ".py": "torch",
+    ".keras": "keras",
+}
+WEIGHTS_SUFFIXES: dict[Kind, str] = {"openvino": ".bin", "torch": ".safetensors"}
+"""Of kinds that keep their weights in a second file, beside the first."""
+_RUN_MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A network of some kind: its file, or its content; ``weights`` is the second half of those that have two."""
+
+    kind: Kind
+    network: Path | bytes
+    weights: Path | bytes | None = None
+
+    @classmethod
+    def find(cls, path: Path | str) -> Artifact:
+        """The artifact at ``path``: a file by its ending, a run directory, or a folder with one artifact in it."""
+        location = _main_file(Path(path))
+        kind = SUFFIXES.get(location.suffix.lower())
+        if kind is None:
+            raise UsageError(
+                f"'{path}' is no model that can be used: expected a run directory or a file that ends in "
+                f"{', '.join(SUFFIXES)}"
+            )
+        if not location.is_file():
+            raise ModelFileError(f"cannot read model file {location}: no such file")
+        second = WEIGHTS_SUFFIXES.get(kind)
+        weights = location.with_suffix(second) if second else None
+        if weights is not None and not weights.is_file():
+            raise ModelFileError(f"model file {location} lacks its weights: expected {weights.name} beside it")
+        return cls(kind, location, weights)
+
+    @property
+    def files(self) -> list[Path]:
+        """All files of an artifact that lies in files."""
+        return [part for part in (self.network, self.weights) if isinstance(part, Path)]
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all parts."""
+        return sum(part.stat().st_size if isinstance(part, Path) else len(part) for part in self._parts)
+
+    def loaded(self) -> Artifact:
+        """The same with its content in memory: what a database stores."""
+        network, *rest = (part.read_bytes() if isinstance(part, Path) else part for part in self._parts)
+        return Artifact(self.kind, network, rest[0] if rest else None)
+
+    def sha256(self) -> str:
+        """Over the content of all parts, one after the other."""
+        digest = hashlib.sha256()
+        for part in self._parts:
+            digest.update(part.read_bytes() if isinstance(part, Path) else part)
+        return digest.hexdigest()
+
+    def open(self, *, threads: int, batch_size: int) -> Runtime:
+        """The network, ready to compute."""
+        if self.kind == "openvino":
+            from ringlet.inference.runtimes.openvino import OpenVinoRuntime
+
+            return OpenVinoRuntime(self.network, self.weights, threads=threads)
+        if self.kind == "onnx":
+            from ringlet.inference.runtimes.onnx import OnnxRuntime
+
+            return OnnxRuntime(self.network)
+        if not isinstance(self.network, Path):
+            raise UsageError(f"a {self.kind} model cannot be used from memory: store an OpenVINO or ONNX export")
+        return _open_file(self.kind, self.network, threads, batch_size)
+
+    @property
+    def _parts(self) -> list[Path | bytes]:
+        return [self.network] if self.weights is None else [self.network, self.weights]
+
+
+def _open_file(kind: Kind, path: Path, threads: int, batch_size: int) -> Runtime:
+    if kind == "ringlet":
+        from ringlet.inference.runtimes.native import NativeRuntime
+
+        return NativeRuntime(path, threads=threads, batch_size=batch_size)
+    if kind == "torch":
+        from ringlet.inference.runtimes.torch import TorchRuntime
+
+        return TorchRuntime(path, threads=threads)
+    from ringlet.inference.runtimes.keras import KerasRuntime
+
+    return KerasRuntime(path)
+
+
+def _main_file(path: Path) -> Path:
+    """The file that tells what an artifact is; a folder has one."""
+    if path.suffix.lower() == WEIGHTS_SUFFIXES["openvino"]:
+        return path.with_suffix(".xml")
+    if path.suffix.lower() == WEIGHTS_SUFFIXES["torch"] and path.with_suffix(".py").is_file():
+        return path.with_suffix(".py")
+    if not path.is_dir():
+        if not path.exists() and not path.suffix:
+            raise ModelFileError(f"'{path}' does not exist: expected a run directory or a model file")
+        return path
+    if (path / _RUN_MODEL).is_file():
+        return path / _RUN_MODEL
+    found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    found = [file for file in found if not (file.suffix == ".safetensors" and file.with_suffix(".py") in found)]
+    if len(found) != 1:
+        listed = ", ".join(file.name for file in found[:6]) or "none"
+        raise ModelFileError(
+            f"folder '{path}' is no run directory (it has no {_RUN_MODEL}) and holds {len(found)} model files "
+            f"({listed}): name the file"
+        )
+    return found[0]

@@ -1,0 +1,47 @@
+"""The frameworks that artifacts are written and run with: imported here, when first needed, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+from ringlet.errors import UsageError
+
+_EXTRAS = {
+    "openvino": ("OpenVINO", "openvino"),
+    "nncf": ("Quantisation (nncf)", "openvino"),
+    "onnx": ("ONNX", "onnx"),
+    "onnxruntime": ("ONNX Runtime", "onnx"),
+    "torch": ("PyTorch", "torch"),
+    "keras": ("Keras", "keras"),
+    "pyarrow": ("Parquet (pyarrow)", "database"),
+}
+"""What a module is called, and the extra of Ringlet that brings it."""
+_TELEMETRY = "openvino_telemetry"
+
+
+def require(name: str) -> Any:
+    """A module of one of the optional libraries; without it an error that says how to get it."""
+    library = name.partition(".")[0]
+    if library in ("openvino", "nncf"):
+        switch_telemetry_off()
+    if library == "keras":
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # or TensorFlow praises the processor on stderr
+    title, extra = _EXTRAS[library]
+    try:
+        return import_module(name)
+    except ImportError as error:
+        reason = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be used ({error})"
+        raise UsageError(f'{title} {reason}. Install it with: pip install "ringlet[{extra}]"') from error
+
+
+def switch_telemetry_off() -> None:
+    """Keep OpenVINO and nncf from reporting to their makers, which importing them does by default.
+
+    They do without the package that sends; None is how Python marks one that must not be imported. If a program has
+    loaded it before, that program's choice stands.
+    """
+    if _TELEMETRY not in sys.modules:
+        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]

@@ -1,0 +1,215 @@
+"""Predictor: a trained network for use in programs and databases.
+
+>>> with Predictor("runs/cars", threads=2) as predictor:  # doctest: +SKIP
+...     for result in predictor.predict(["a.jpg", "b.jpg"]):
+...         print(result.name, result.label, result.probability, result.error)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.data import bounded
+from ringlet.errors import DataError, UsageError
+from ringlet.inference.artifact import Artifact
+from ringlet.inference.description import Description
+from ringlet.inference.prediction import THRESHOLD, Interpreter, Prediction
+from ringlet.inference.preprocessing import Size
+from ringlet.launch.cores import usable_cores
+
+Picture: TypeAlias = "str | Path | bytes | bytearray | memoryview | NDArray[Any]"
+"""A path, the content of an image file, or an array of stored values."""
+
+BATCH_SIZE = 32
+MAX_BATCH_SIZE = 1 << 16
+MAX_THREADS = 4096
+
+
+@dataclass(frozen=True)
+class Named:
+    """A picture and what to call it in results."""
+
+    name: str
+    picture: Picture
+    problem: str = ""
+    """What is known to be wrong with it: it becomes the error of its prediction."""
+
+
+@final
+class Predictor:
+    """Pictures in, predictions out; every thread may call it at any time.
+
+    ``model`` is a run directory, a model file, an exported artifact, or an :class:`~ringlet.inference.Artifact` (whose
+    content may be in memory). Pictures are decoded and computed ``batch_size`` at a time on ``threads`` threads
+    (default: all cores); with one thread, on the caller's own. ``threshold`` is from where on a pixel, or a network
+    with a single output, says yes.
+
+    What is wrong with one picture is in the ``error`` of its prediction; exceptions are for what concerns all.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Artifact,
+        *,
+        threads: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        threshold: float = THRESHOLD,
+    ) -> None:
+        self.threads = _within("threads", usable_cores() if threads is None else threads, MAX_THREADS)
+        self.batch_size = _within("batch_size", batch_size, MAX_BATCH_SIZE)
+        if not 0.0 <= threshold <= 1.0:
+            raise UsageError(f"threshold = {threshold}: expected a number from 0 to 1")
+        self.artifact = model if isinstance(model, Artifact) else Artifact.find(model)
+        self._runtime = self.artifact.open(threads=self.threads, batch_size=self.batch_size)
+        self._interpret = Interpreter(self._runtime.description, threshold)
+        self._lock = Lock()
+        self._workers: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    @property
+    def description(self) -> Description:
+        """What the artifact says about itself: network, task, labels, preprocessing."""
+        return self._runtime.description
+
+    def predict(self, pictures: Picture | Iterable[Picture | Named]) -> list[Prediction]:
+        """One prediction for every picture, in order.
+
+        ``pictures`` is one picture or several: paths, contents of image files (``bytes``), arrays of stored values
+        (H, W, C) or (C, H, W), or one array of many of them. Arrays hold values as the training data had them,
+        mostly bytes.
+        """
+        items = self._listed(pictures)
+        share = -(-len(items) // self.threads)
+        return list(self._stream(items, max(1, min(self.batch_size, share))))
+
+    def stream(self, pictures: Iterable[Picture | Named]) -> Iterator[Prediction]:
+        """The same for any number of pictures, which are asked for as they are needed; close it to leave early."""
+        return self._stream((_named(index, item) for index, item in enumerate(pictures)), self.batch_size)
+
+    def decode(self, content: bytes, name: str = "image") -> tuple[NDArray[Any], Size]:
+        """What the network takes of the content of an image file, (H, W, C), and the picture's own height and width.
+
+        The size in a header is checked before anything is allocated; whatever is wrong is a DataError.
+        """
+        return self.description.preprocessing.decode(bytes(content), name)
+
+    def outputs(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """The network's bare outputs (n, …) for stored values (n, H, W, C) of its input size."""
+        return self._run(np.ascontiguousarray(values, self.description.preprocessing.dtype))
+
+    def close(self) -> None:
+        """End all threads and free the network; the predictor cannot be used any more."""
+        with self._lock:
+            self._closed = True
+            workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.shutdown()
+        self._runtime.close()
+
+    def __enter__(self) -> Predictor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _listed(self, pictures: Picture | Iterable[Picture | Named]) -> list[Named]:
+        if isinstance(pictures, str | Path | bytes | bytearray | memoryview | Named):
+            pictures = [pictures]
+        elif isinstance(pictures, np.ndarray):
+            many = pictures.ndim > len(self.description.preprocessing.input_shape)
+            pictures = list(pictures) if many else [pictures]
+        return [_named(index, item) for index, item in enumerate(pictures)]
+
+    def _stream(self, items: Iterable[Named], size: int) -> Iterator[Prediction]:
+        """Predictions in the order of the items, several batches at once if there are several threads and batches."""
+        self._require_open()
+        rest = iter(items)
+        batches = iter(lambda: list(islice(rest, size)), [])
+        first = list(islice(batches, 2 if self.threads > 1 else 0))
+        if len(first) == 2:
+            yield from self._on_all_threads(chain(first, batches))
+            return
+        for batch in chain(first, batches):
+            yield from self._predict(batch)
+
+    def _on_all_threads(self, batches: Iterable[list[Named]]) -> Iterator[Prediction]:
+        """A few batches ahead of the one that is asked for."""
+        pending: deque[Future[list[Prediction]]] = deque()
+        try:
+            for batch in batches:
+                pending.append(self._pool().submit(self._predict, batch))
+                if len(pending) > 2 * self.threads:
+                    yield from pending.popleft().result()
+            while pending:
+                yield from pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _predict(self, batch: Sequence[Named]) -> list[Prediction]:
+        """Decode, compute and interpret one batch on this thread."""
+        results: list[Prediction | None] = [None] * len(batch)
+        good: list[tuple[int, NDArray[Any], Size]] = []
+        for index, item in enumerate(batch):
+            try:
+                good.append((index, *self._values(item)))
+            except DataError as error:
+                results[index] = Prediction(item.name, error=str(error))
+        if good:
+            outputs = self._run(np.stack([values for _, values, _ in good]))
+            for (index, _, size), output in zip(good, outputs, strict=True):
+                results[index] = self._interpret(batch[index].name, output, size)
+        return [result for result in results if result is not None]
+
+    def _values(self, item: Named) -> tuple[NDArray[Any], Size]:
+        """Stored values and the picture's size."""
+        preprocessing, picture = self.description.preprocessing, item.picture
+        if item.problem:
+            raise DataError(item.problem)
+        if isinstance(picture, str | Path):
+            with bounded.open_file(Path(picture)) as file:
+                return preprocessing.decode(file.read(), item.name)
+        if isinstance(picture, bytes | bytearray | memoryview):
+            return preprocessing.decode(bytes(picture), item.name)
+        if isinstance(picture, np.ndarray):
+            return preprocessing.fit(preprocessing.channels_last(picture, item.name), item.name)
+        raise DataError(f"{item.name}: is {type(picture).__name__}: expected a path, bytes or an array")
+
+    def _run(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        self._require_open()
+        return self._runtime.run(values)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="ringlet-predict")
+            return self._workers
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise UsageError("the predictor is closed: make a new one")
+
+
+def _named(index: int, item: Picture | Named) -> Named:
+    if isinstance(item, Named):
+        return item
+    return Named(str(item) if isinstance(item, str | Path) else f"image {index}", item)
+
+
+def _within(name: str, value: int, limit: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= limit:
+        raise UsageError(f"{name} = {value!r}: expected a whole number from 1 to {limit}")
+    return int(value)

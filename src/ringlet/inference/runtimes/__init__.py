@@ -1,0 +1,1 @@
+"""One module per framework that runs artifacts; each keeps ``contract.Runtime``."""

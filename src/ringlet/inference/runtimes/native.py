@@ -1,0 +1,35 @@
+"""Ringlet's own model files, by the native engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.inference.description import describe
+from ringlet.inference.runtimes.contract import Outputs
+from ringlet.training.loaded_model import LoadedModel, load_model
+from ringlet.training.threads import blas_threads
+
+
+@final
+class NativeRuntime:
+    """A replica; it computes for one caller at a time, on ``threads`` threads."""
+
+    def __init__(self, path: Path, *, threads: int, batch_size: int, kernels: str | None = None) -> None:
+        self._model: LoadedModel = load_model(path, batch_size=batch_size, threads=threads, kernels=kernels)
+        model = self._model
+        self.description = describe(model.spec, model.normalization, model.labels, dataset=model.dataset_name)
+        self._threads, self._lock = threads, Lock()
+
+    def run(self, values: NDArray[Any]) -> Outputs:
+        """Normalise and compute."""
+        inputs = np.moveaxis(values, -1, 1) if values.ndim == 4 else values
+        with self._lock, blas_threads(self._threads):
+            return self._model.predict(inputs).astype(np.float32, copy=False)
+
+    def close(self) -> None:
+        """Nothing to free: the memory is the replica's."""

@@ -1,0 +1,97 @@
+"""Predicting many pictures: one plain record each, and for segmentation its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringlet.errors import DataError
+from ringlet.inference.inputs import MASK_ENDING, OVERLAY_ENDING, Input, shown
+from ringlet.inference.pictures import full_picture, write_mask, write_overlay
+from ringlet.inference.prediction import Prediction
+from ringlet.inference.predictor import Named, Predictor
+
+Record = dict[str, Any]
+"""``file`` first and ``error`` last; what does not apply is None."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What to do with every picture.
+
+    ``top_k`` classes are recorded. Masks go to ``folder``, if there is one, and with ``overlay`` pictures with the mask
+    painted over them too.
+    """
+
+    predictor: Predictor
+    top_k: int = 1
+    folder: Path | None = None
+    overlay: bool = False
+
+    def score(self, inputs: Sequence[Input], progress: Callable[[int], None] = lambda _: None) -> Iterator[Record]:
+        """One record per input, in order; ``progress`` is told after each how many are done."""
+        pending: dict[int, Named] = {}
+        for index, prediction in enumerate(self.predictor.stream(self._named(inputs, pending))):
+            yield self._record(inputs[index], pending.pop(index), prediction)
+            progress(index + 1)
+
+    def _named(self, inputs: Sequence[Input], pending: dict[int, Named]) -> Iterator[Named]:
+        """The pictures, kept until their results are written: an overlay needs its picture again."""
+        for index, item in enumerate(inputs):
+            try:
+                pending[index] = item.named()
+            except DataError as error:
+                pending[index] = Named(item.name, b"", problem=str(error))
+            yield pending[index]
+
+    def _record(self, item: Input, named: Named, prediction: Prediction) -> Record:
+        if self.predictor.description.task == "classification":
+            return self._class_record(prediction)
+        record: Record = dict.fromkeys(("file", "width", "height", "share", "mask", "overlay", "error"))
+        record |= {"file": prediction.name, "error": prediction.error}
+        if prediction.mask is None:
+            return record
+        height, width = prediction.mask.shape
+        record |= {"width": width, "height": height, "share": prediction.share}
+        if self.folder is not None:
+            record |= self._write(self.folder, item, named, prediction)
+        return record
+
+    def _class_record(self, prediction: Prediction) -> Record:
+        record: Record = {
+            "file": prediction.name,
+            "class": prediction.class_index,
+            "label": prediction.label,
+            "probability": prediction.probability,
+        }
+        if self.top_k > 1:
+            top = prediction.top(self.top_k)
+            record["top"] = [{"label": label, "probability": probability} for label, probability in top]
+        return record | {"error": prediction.error}
+
+    def _write(self, folder: Path, item: Input, named: Named, prediction: Prediction) -> Record:
+        """Write the files of one picture; the names of what was written."""
+        mask, classes = prediction.mask, self.predictor.description.num_classes
+        assert mask is not None
+        places = {"mask": folder / f"{item.output}{MASK_ENDING}.png"}
+        try:
+            write_mask(places["mask"], mask, classes)
+            if self.overlay:
+                places["overlay"] = folder / f"{item.output}{OVERLAY_ENDING}.png"
+                write_overlay(places["overlay"], self._picture(named, mask.shape), mask)
+        except OSError as error:
+            raise DataError(f"cannot write to '{folder}': {error.strerror or error}") from error
+        return {kind: shown(place) for kind, place in places.items()}
+
+    def _picture(self, named: Named, size: tuple[int, ...]) -> Any:
+        preprocessing = self.predictor.description.preprocessing
+        picture = named.picture
+        if isinstance(picture, np.ndarray):
+            picture = preprocessing.channels_last(picture, named.name)
+        elif not isinstance(picture, bytes):
+            picture = Path(str(picture))
+        return full_picture(picture, (size[0], size[1]), preprocessing.white, named.name)

@@ -1,0 +1,119 @@
+"""Validation pictures: a few samples after every epoch, image, truth and prediction side by side.
+
+The predictions are those of the validation pass itself, so nothing is computed twice: the rank that has a chosen sample
+keeps its prediction, and one small sum over all ranks brings them together. Which samples are chosen depends on their
+number alone, so they are the same in every epoch, after a resume and on any number of workers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.comm.contract import Communicator
+from ringlet.data import Source
+from ringlet.training.panels import Sample, draw_sheet
+
+_NAME = re.compile(r"epoch-(\d+)\.png")
+
+
+class Pictures(Protocol):
+    """What the loop tells about validation."""
+
+    def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+        """Outputs ``(n, C, H, W)`` of the samples at ``indices`` of the validation data."""
+
+    def draw(self, epoch: int) -> None:
+        """All validation samples of an epoch have been taken, by some rank. Every rank must call."""
+
+
+@final
+class NoPictures:
+    """Nothing is drawn."""
+
+    def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+        """Forget them."""
+
+    def draw(self, epoch: int) -> None:
+        """Do nothing."""
+
+
+@final
+class ValidationPictures:
+    """Writes ``epoch-0001.png``, … into ``folder``, by rank 0 only. A disk that is full does not end the training."""
+
+    def __init__(
+        self, source: Source, num_pictures: int, comm: Communicator, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self._source, self._comm, self._folder, self._say = source, comm, folder, say
+        self._indices = evenly_spaced(len(source), num_pictures)
+        self._rows = {index: row for row, index in enumerate(self._indices.tolist())}
+        self._masks = np.zeros((len(self._indices), *source.input_shape[1:]), np.float32)
+        self._samples: list[Sample] = []
+        self._complained = False
+
+    def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+        """Keep what was predicted for the chosen samples among these."""
+        for place, index in enumerate(indices.tolist()):
+            row = self._rows.get(index)
+            if row is not None:
+                self._masks[row] = predicted_mask(outputs[place])
+
+    def draw(self, epoch: int) -> None:
+        """Bring the predictions together and write the picture. Every rank must call."""
+        self._comm.allreduce(self._masks, out=self._masks)
+        if self._comm.rank == 0:
+            try:
+                self._write(epoch)
+            except OSError as error:
+                self._complain(error)
+        self._masks.fill(0)
+
+    def _write(self, epoch: int) -> None:
+        self._samples = self._samples or self._read()
+        self._folder.mkdir(exist_ok=True)
+        target = self._folder / f"epoch-{epoch:04d}.png"
+        draft = target.with_name(f".{target.name}.partial")
+        sheet = draw_sheet(self._samples, list(self._masks), self._source.num_classes, f"epoch {epoch}")
+        try:
+            sheet.save(draft, format="PNG", compress_level=1)
+            draft.replace(target)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+
+    def _read(self) -> list[Sample]:
+        inputs, targets = self._source.read(self._indices)
+        truths = targets.reshape(len(targets), *targets.shape[-2:])
+        return [Sample(*parts) for parts in zip(self._indices.tolist(), inputs, truths, strict=True)]
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            self._say(f"pictures cannot be written to {self._folder} ({error.strerror}): training goes on without them")
+
+
+def evenly_spaced(num_samples: int, num_chosen: int) -> NDArray[np.int64]:
+    """Up to ``num_chosen`` places from the first to the last of ``num_samples``: neighbours are often alike."""
+    return np.unique(np.linspace(0, num_samples - 1, min(num_chosen, num_samples)).astype(np.int64))
+
+
+def predicted_mask(output: NDArray[Any]) -> NDArray[Any]:
+    """One number per pixel ``(H, W)``: the probability of the object, or of several classes the most likely one."""
+    mask: NDArray[Any] = output[0] if len(output) == 1 else output.argmax(axis=0)
+    return mask
+
+
+def remove_pictures_after(folder: Path, epoch: int) -> None:
+    """Forget the pictures of later epochs: a run that goes on from an earlier one draws them anew."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match is not None and int(match[1]) > epoch:
+            path.unlink()
