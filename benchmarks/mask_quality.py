@@ -18,6 +18,7 @@ GOAL = 0.95
 COLUMNS = ("seed", "seconds", "images/s", "dice", "IoU", "right pixels", "goal")
 OPTIONS: dict[str, Any] = {
     "model": "unet",
+    "model_options": {"momentum": 0.9},
     "learning_rate": 0.005,
     "lr_schedulers": ("cosine",),
     "metrics": ("dice", "iou", "accuracy"),

@@ -156,8 +156,8 @@ class TestUnet:
         spec = zoo.create("unet", input_shape=(3, 128, 128), levels=5)
         assert (spec.nodes[-1].op, spec.output_shape) == ("sigmoid", (1, 128, 128))
 
-    @pytest.mark.parametrize(("options", "momentum"), [({}, 0.9), ({"momentum": 0.99}, 0.99)])
-    def test_batch_norm_keeps_90_percent_or_what_is_asked_for(self, options, momentum):
+    @pytest.mark.parametrize(("options", "momentum"), [({}, 0.99), ({"momentum": 0.9}, 0.9)])
+    def test_batch_norm_keeps_99_percent_or_what_is_asked_for(self, options, momentum):
         nodes = zoo.create("unet", **options).nodes
         assert {node.attributes["momentum"] for node in nodes if node.op == "batch_norm"} == {momentum}
 
@@ -230,7 +230,7 @@ def test_options_that_make_no_sense_are_refused(name, options):
         zoo.create(name, **options)
 
 
-UNET_OPTIONS = {"levels": 0, "width": 8, "momentum": 0.9}
+UNET_OPTIONS = {"levels": 0, "width": 8, "momentum": 0.99}
 
 
 def test_describe_tells_the_options_without_building():

@@ -14,6 +14,7 @@ from ringlet import RunConfig, Trainer
 from ringlet.checkpoint import CheckpointStore
 from ringlet.errors import CheckpointError, ConfigError, DivergedError, UsageError
 from ringlet.training.events import StepFinished
+from ringlet.training.resuming import Continuation, with_same_steps
 from ringlet.training.run import Run
 
 OPTIONS: dict[str, Any] = {
@@ -231,3 +232,20 @@ def test_a_bad_step_is_skipped_if_asked_for() -> None:
     assert run.trainer.progress.num_skipped == 2
     with pytest.raises(DivergedError, match=r"\(update 4\).*'dense1.weight' is not finite in shard 1"):
         poisoned(Run(config("other")), {4}).execute()
+
+
+@pytest.mark.parametrize(
+    ("options", "num_workers", "kept", "num_remarks"),
+    [
+        ({}, 2, 256, 0),  # the usual batch may be another one: that of the checkpoint counts
+        ({}, 4, 256, 1),
+        ({"local_batch_size": 128}, 2, None, 0),
+        ({"local_batch_size": 128}, 4, 256, 1),
+        ({"global_batch_size": 256}, 4, 256, 0),
+        ({"shards": 4}, 2, None, 0),
+    ],
+)
+def test_a_run_goes_on_with_the_global_batch_of_its_checkpoint(options, num_workers, kept, num_remarks):
+    continuation = Continuation(7, 1, 256, num_workers=2, events_bytes=0, checkpoint=None)
+    config, remarks = with_same_steps(RunConfig(**options), continuation, num_workers)
+    assert (config.global_batch_size, len(remarks)) == (kept, num_remarks)

@@ -74,6 +74,6 @@ def unet(name: str, input_shape: Shape, num_classes: int, *, levels: int, width:
 MEMBERS = (
     Member(
         "unet", unet, "U-Net for masks: sigmoid for one class, softmax for several", (3, 512, 512), 1, min_classes=1,
-        options={"levels": 0, "width": 8, "momentum": 0.9},
+        options={"levels": 0, "width": 8, "momentum": 0.99},
     ),
 )  # fmt: skip
