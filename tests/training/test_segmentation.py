@@ -20,7 +20,7 @@ from ringlet.training.run import Run
 
 SMALL: dict[str, Any] = {
     "model": "unet",
-    "model_options": {"levels": 2, "width": 4},
+    "model_options": {"levels": 2, "width": 4, "momentum": 0.9},
     "dataset": "shapes",
     "image_size": 16,
     "num_samples": 32,
@@ -165,7 +165,9 @@ def test_a_network_of_other_classes_than_the_masks_is_refused() -> None:
 
 def test_real_photographs_of_cars_are_learned(real_data: Path) -> None:
     options = {"dataset": f"folder:{real_data / 'carvana'}", "image_size": 32, "num_samples": 64, "num_epochs": 8}
-    trainer = Trainer("unet", model_options={"levels": 3, "momentum": 0.9}, learning_rate=0.005, flip_images=True, **options)
+    trainer = Trainer(
+        "unet", model_options={"levels": 3, "momentum": 0.9}, learning_rate=0.005, flip_images=True, **options
+    )
     validated = trainer.fit().epochs[-1]
     assert validated["val_iou"] > 0.7
     assert validated["val_dice"] > 0.6
