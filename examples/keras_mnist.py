@@ -27,7 +27,7 @@ def load_data(options: argparse.Namespace) -> tuple[tuple[Any, Any], tuple[Any, 
         dataset = ringlet.load_dataset("mnist", path=options.data, num_samples=options.samples)
     parts = []
     for source in (dataset.train, dataset.test):
-        images, labels = source.read(np.arange(len(source)))
+        images, labels = source.read(np.arange(min(len(source), options.samples or len(source))))
         images = images.astype("float32") / images.max()
         parts.append((np.moveaxis(images, 1, -1), labels))
     return parts[0], parts[1]
@@ -55,7 +55,7 @@ def main() -> None:
     """Train, test, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with MNIST's idx files (default: built-in digits)")
-    parser.add_argument("--samples", type=int, help="train on so many samples of MNIST only")
+    parser.add_argument("--samples", type=int, help="use so many samples of MNIST only")
     parser.add_argument("--batch-size", type=int, default=32, help="of each rank (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank (default: %(default)s)")

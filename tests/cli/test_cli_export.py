@@ -94,9 +94,4 @@ def test_a_missing_library_is_named_with_the_way_to_get_it(ringlet, run, monkeyp
     outcome = ringlet("export", "run", "--to", "onnx")
     assert outcome.code == 2
     assert 'pip install "ringlet[onnx]"' in outcome.stderr
-    assert sorted(path.name for path in run.iterdir()) == [
-        "checkpoints",
-        "config.toml",
-        "events.ndjson",
-        "model.safetensors",
-    ]
+    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "model.safetensors"]

@@ -18,6 +18,8 @@ from ringlet.comm.environments import VARIABLES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+pytestmark = pytest.mark.timeout(600)  # of two runs, on a machine that has other things to do
+
 
 def run(backend: str, name: str, *options: object) -> str:
     """What the example printed."""
@@ -54,21 +56,21 @@ def test_the_mnist_network_learns_digits(tmp_path: Path) -> None:
 
 
 def test_the_mnist_network_learns_mnist(real_data: Path) -> None:
-    output = run("tensorflow", "keras_mnist.py", "--data", real_data / "mnist", "--samples", 4000, "--epochs", 2)
-    assert figure("accuracy", output) > 0.92
+    output = run("tensorflow", "keras_mnist.py", "--data", real_data / "mnist", "--samples", 3000, "--epochs", 2)
+    assert figure("accuracy", output) > 0.88
     assert "[rank 1]" not in output  # rank 0 alone shows progress
 
 
 def test_the_unet_finds_cars_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     options = ["--size", 32, "--checkpoints", tmp_path / "checkpoints", "--save", tmp_path / "unet.keras"]
-    first = run("tensorflow", "keras_unet.py", *options, "--epochs", 6)
+    first = run("torch", "keras_unet.py", *options, "--epochs", 6)
     assert "rank 0 reads images 0 to 120" in first
     assert "rank 1 reads images 120 to 240" in first
     assert "going on" not in first
     newest = max(int(path.stem.split("-")[1]) for path in (tmp_path / "checkpoints").iterdir())
-    again = run("tensorflow", "keras_unet.py", *options, "--epochs", 3)
+    again = run("torch", "keras_unet.py", *options, "--epochs", 2)
     assert f"going on after epoch {newest}" in again
-    assert f"Epoch {newest + 1}/{newest + 3}" in again
+    assert f"Epoch {newest + 1}/{newest + 2}" in again
     assert figure("dice", again) > 0.8
     with zipfile.ZipFile(tmp_path / "unet.keras") as saved:
-        assert json.loads(saved.read("config.json"))["compile_config"] is None
+        assert not json.loads(saved.read("config.json"))["compile_config"]
