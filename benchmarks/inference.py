@@ -1,0 +1,157 @@
+"""Speed of inference: PyTorch eager, ONNX Runtime, the native engine and OpenVINO exports (FP32, FP16, INT8).
+
+    python -m benchmarks.inference [--threads 1] [--networks unet,simplecnn,resnet18] [--batch-size 8]
+
+All compute the same network with the same weights. PyTorch runs in inference mode, as it is and with the layout that
+suits it best (channels last), and is handed normalised floats; the others are handed bytes, as pictures are, and
+normalise them themselves. "times eager" compares with PyTorch as it is, "times its best" with the faster of its two
+layouts. Before timing, all must give the same outputs (INT8: nearly).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common import Competitor, fastest, parser, print_machine, print_table, race, save, use_threads
+from ringlet.data.normalization import BYTES
+from ringlet.export import onnx, openvino
+from ringlet.export.folding import fold
+from ringlet.export.quantization import quantize
+from ringlet.inference import Artifact
+from ringlet.inference.description import WEIGHTS, describe
+from ringlet.models import zoo
+from ringlet.models.files import save_model
+from ringlet.models.initializers import initial_values
+from ringlet.models.spec import ModelSpec
+
+COLUMNS = ("network", "batch", "by", "ms", "images/s", "times eager", "times its best", "largest difference")
+PLAIN, CHANNELS_LAST = "PyTorch eager", "PyTorch eager, channels last"
+NETWORKS: dict[str, tuple[Callable[[], ModelSpec], int]] = {
+    "unet": (lambda: zoo.create("unet", input_shape=(3, 128, 128), width=8, levels=4), 8),
+    "simplecnn": (lambda: zoo.create("simplecnn"), 32),
+    "resnet18": (lambda: zoo.create("resnet18", input_shape=(3, 32, 32), num_classes=10), 32),
+}
+"""Each with its usual batch."""
+LIMITS = {"OpenVINO FP16": 0.05, "OpenVINO INT8": 1.0}
+DEFAULT_LIMIT = 1e-4
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What computes a batch; ``run`` gives its outputs."""
+
+    name: str
+    run: Callable[[], NDArray[Any]]
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parser(__doc__)
+    options.add_argument("--networks", default=",".join(NETWORKS), help="comma list (default: %(default)s)")
+    options.add_argument("--batch-size", type=int, help="images at a time (default: unet 8, others 32)")
+    given = options.parse_args()
+    use_threads(given.threads)
+    print_machine(
+        threads=given.threads, openvino=metadata.version("openvino"), onnxruntime=metadata.version("onnxruntime")
+    )
+    rows, results = [], []
+    for name in given.networks.split(","):
+        make, usual = NETWORKS[name]
+        batch_size = given.batch_size or usual
+        with tempfile.TemporaryDirectory() as folder:
+            entries, differences = _measure(make(), Path(folder), batch_size, given.threads, given.rounds)
+        rivals = [entry for entry in entries if entry.name in (PLAIN, CHANNELS_LAST)]
+        rows += [_row(name, batch_size, entry, rivals, differences[entry.name]) for entry in entries]
+        results.append({"network": name, "batch": batch_size, "competitors": [entry.figures() for entry in entries]})
+        ours = next(entry for entry in entries if entry.name == "OpenVINO FP32")
+        print(f"  {name}: OpenVINO FP32 {rivals[0].median / ours.median:.2f} x PyTorch eager", flush=True)
+    print()
+    print_table(COLUMNS, rows)
+    save(given.json, "inference", threads=given.threads, results=results)
+
+
+def _measure(
+    spec: ModelSpec, folder: Path, batch_size: int, num_threads: int, num_rounds: int
+) -> tuple[list[Competitor], dict[str, float]]:
+    values = np.random.default_rng(0).integers(0, 256, (batch_size, *spec.input_shape[1:], spec.input_shape[0]))
+    contenders = _contenders(spec, folder, values.astype(np.uint8), num_threads)
+    expected = contenders[0].run()
+    differences = {entry.name: float(np.abs(entry.run() - expected).max()) for entry in contenders}
+    for name, difference in differences.items():
+        if difference > LIMITS.get(name, DEFAULT_LIMIT):
+            raise SystemExit(f"{spec.name}: {name} differs by {difference:.1e}: not the same network")
+    competitors = [Competitor(entry.name, entry.run) for entry in contenders]
+    race(competitors, num_rounds)
+    return competitors, differences
+
+
+def _contenders(spec: ModelSpec, folder: Path, values: NDArray[np.uint8], num_threads: int) -> list[Contender]:
+    """PyTorch in both layouts, then the artifacts."""
+    tensors = {info.name: initial_values(info, 0, "float32") for info in (*spec.parameters, *spec.state)}
+    found = [_torch(spec, tensors, values, channels_last=layout) for layout in (False, True)]
+    for name, artifact in _artifacts(spec, tensors, folder).items():
+        runtime = artifact.open(threads=num_threads, batch_size=len(values))
+        found.append(Contender(name, lambda runtime=runtime: runtime.run(values)))
+    return found
+
+
+def _artifacts(spec: ModelSpec, tensors: dict[str, Any], folder: Path) -> dict[str, Artifact]:
+    network, description = fold(spec, tensors), describe(spec, BYTES, ())
+    save_model(folder / "model.safetensors", spec, tensors, {"normalization": json.dumps(BYTES.to_dict())})
+    onnx.save(onnx.build_model(network, description), folder / "model.onnx")
+    samples = np.random.default_rng(1).integers(0, 256, (64, *description.preprocessing.graph_shape)).astype(np.uint8)
+    for weights in WEIGHTS:
+        model = openvino.build_model(network, description)
+        model = quantize(model, samples, by_name=False) if weights == "int8" else model
+        openvino.save(model, folder / f"{weights}.xml", replace(description, weights=weights))
+    names = {"ONNX Runtime": "model.onnx", "Ringlet native": "model.safetensors"}
+    names |= {f"OpenVINO {weights.upper()}": f"{weights}.xml" for weights in WEIGHTS}
+    return {name: Artifact.find(folder / file) for name, file in names.items()}
+
+
+def _torch(spec: ModelSpec, tensors: dict[str, Any], values: NDArray[np.uint8], *, channels_last: bool) -> Contender:
+    import torch
+
+    from benchmarks.torch_models import TorchModel
+
+    network = TorchModel(spec).eval()
+    network.load(tensors)
+    head = torch.sigmoid if spec.nodes[-1].op == "sigmoid" else lambda x: torch.softmax(x, 1)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    network = network.to(memory_format=layout)
+    inputs = torch.from_numpy(BYTES.apply(np.moveaxis(values, 3, 1))).contiguous(memory_format=layout)
+
+    def run() -> NDArray[Any]:
+        with torch.inference_mode():
+            outputs: NDArray[Any] = head(network(inputs)).contiguous().numpy()
+        return outputs
+
+    return Contender(CHANNELS_LAST if channels_last else PLAIN, run)
+
+
+def _row(
+    network: str, batch_size: int, entry: Competitor, rivals: list[Competitor], difference: float
+) -> tuple[object, ...]:
+    return (
+        network,
+        batch_size,
+        entry.name,
+        f"{1000 * entry.median:.2f}",
+        f"{batch_size / entry.median:,.0f}",
+        f"{rivals[0].median / entry.median:.2f} x",
+        f"{fastest(rivals).median / entry.median:.2f} x",
+        f"{difference:.0e}",
+    )
+
+
+if __name__ == "__main__":
+    main()
