@@ -12,8 +12,6 @@ from importlib import import_module
 from typing import Any
 
 NAME = "ringlet"
-_LAUNCHER_VARIABLES = ("RINGLET_JOB", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Any of them is set in a rank that was not started by torchrun."""
 
 
 def register() -> None:
@@ -39,7 +37,7 @@ def _extend_rendezvous() -> None:
     by_variables = handlers["env"]
 
     def meet(url: str, timeout: timedelta = timedelta(minutes=30), **options: Any) -> Iterator[Any]:
-        if os.environ.get("MASTER_ADDR") or not any(os.environ.get(name) for name in _LAUNCHER_VARIABLES):
+        if os.environ.get("MASTER_ADDR") or not _started_by_another_launcher():
             yield from by_variables(url, timeout=timeout, **options)
             return
         from ringlet.torch.process_group_meeting import meet_by_launcher
@@ -47,3 +45,10 @@ def _extend_rendezvous() -> None:
         yield from meet_by_launcher(url, timeout)
 
     handlers["env"] = meet
+
+
+def _started_by_another_launcher() -> bool:
+    from ringlet.comm import environments
+
+    world = environments.detect()
+    return world is not None and world.launcher != "torchrun"

@@ -137,7 +137,7 @@ def test_arrays_and_batches_do_not_change_results(ringlet, shots):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("classes.safetensors",), 2, "Missing argument 'INPUTS...'"),
+        (("classes.safetensors",), 2, "Missing argument 'INPUTS"),
         (("none", "shots"), 1, "'none' does not exist"),
         (("shots/shot0.png", "shots"), 2, "no model that can be used"),
         (("classes.safetensors", "none.png"), 1, "nothing to predict"),

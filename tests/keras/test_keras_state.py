@@ -7,18 +7,20 @@ import pytest
 pytestmark = pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 
 
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
-def test_what_is_saved_is_a_plain_model(checked, backend, suffix):
-    assert checked(backend, "saving_and_loading")[0][suffix]["plain"] == ["Adam", True]
+def test_what_is_saved_is_a_plain_model(checked, backend):
+    results = checked(backend, "saving_and_loading")[0]
+    assert all(result["plain"] == ["Adam", True] for result in results.values())
 
 
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
-def test_one_rank_loads_and_all_go_on(checked, backend, suffix):
-    first, second = (result[suffix] for result in checked(backend, "saving_and_loading"))
-    assert first["is_distributed"]
-    assert first["iterations"] == second["iterations"] == 8
-    assert first["resumed"] == second["resumed"]
-    assert first["went_on"]
+def test_one_rank_loads_and_all_go_on(checked, backend):
+    results = checked(backend, "saving_and_loading")
+    assert set(results[0]) == ({"keras", "h5"} if backend == "torch" else {"keras"})
+    for suffix in results[0]:
+        first, second = (result[suffix] for result in results)
+        assert first["is_distributed"]
+        assert first["iterations"] == second["iterations"] == 8
+        assert first["resumed"] == second["resumed"]
+        assert first["went_on"]
 
 
 def test_saving_without_the_optimizer(checked, backend):

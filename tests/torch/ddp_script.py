@@ -13,11 +13,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import ringlet.torch.process_group
+import ringlet.torch  # noqa: F401  makes the backend known
 
 
 def main() -> None:
-    ringlet.torch.process_group.register()
     dist.init_process_group("ringlet", init_method="env://")
     rank = dist.get_rank()
     torch.manual_seed(rank)

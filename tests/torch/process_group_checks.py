@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import ringlet.torch.process_group
+import ringlet.torch  # noqa: F401  makes the backend known
 from ringlet.comm import world
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError, RankFailedError, RingletError
@@ -22,11 +22,10 @@ FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
 
 
-def begin(comm: Communicator, **options: Any) -> tuple[int, int]:
+def begin(comm: Communicator, backend: str = "ringlet", **options: Any) -> tuple[int, int]:
     """Make the default group over the ranks that the harness has started."""
     world.use(comm)
-    ringlet.torch.process_group.register()
-    dist.init_process_group("ringlet", **options)
+    dist.init_process_group(backend, **options)
     return dist.get_rank(), dist.get_world_size()
 
 
@@ -433,9 +432,9 @@ def wrong_arguments(rank: int, size: int) -> None:
 # -- groups -----------------------------------------------------------------------------------------------------------
 def groups(comm: Communicator) -> None:
     """Groups of some ranks and of all, made, used at the same time, destroyed, and the whole made again."""
-    for timeout in (timedelta(minutes=5), timedelta(minutes=6)):
-        rank, size = begin(comm, timeout=timeout)
-        assert dist.get_backend() == "ringlet"
+    for backend in ("ringlet", "cpu:ringlet"):
+        rank, size = begin(comm, backend, timeout=timedelta(minutes=5), init_method="env://", rank=comm.rank)
+        assert dist.get_backend() == backend
         assert dist.is_backend_available("ringlet")
         assert repr(dist.group.WORLD) == f"<ringlet process group 0: rank {rank} of {size}>"
         assert dist.group.WORLD.name() == "ringlet"

@@ -65,8 +65,6 @@ def with_lightning(comm: Communicator) -> dict[str, Any]:
     import lightning
     from lightning.pytorch.strategies import DDPStrategy
 
-    import ringlet.torch.process_group
-
     class Regression(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
@@ -85,7 +83,6 @@ def with_lightning(comm: Communicator) -> dict[str, Any]:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.05)
 
-    ringlet.torch.process_group.register()
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=comm.size,

@@ -20,7 +20,7 @@ ALONE = {"RINGLET_RANKS_PER_NODE": "1"}
 
 
 def test_collectives_messages_groups_limits_and_the_loss_of_a_rank() -> None:
-    *others, last = run_ranks((CHECKS, "everything"), 3, timeout=180)
+    *others, last = run_ranks((CHECKS, "everything"), 3, timeout=240)
     limits = others[0]["limits"]
     assert "CommunicationError: allreduce was not done within 1 s: not all ranks have called it" in limits[0]
     assert limits[1].startswith("CommunicationError: allreduce was not done within 1 s")
@@ -33,15 +33,15 @@ def test_collectives_messages_groups_limits_and_the_loss_of_a_rank() -> None:
 
 @pytest.mark.parametrize("wire", ["torch", "mpi"])
 def test_collectives_messages_and_groups_between_machines(wire: str) -> None:
-    run_ranks((CHECKS, "collectives_and_groups"), 2, communicator=wire, environment=ALONE, timeout=180)
+    run_ranks((CHECKS, "collectives_and_groups"), 2, communicator=wire, environment=ALONE, timeout=240)
 
 
 def test_every_way_of_ddp_equals_training_on_the_joined_batch() -> None:
-    run_ranks((TRAINING, "ddp_variants"), 2, timeout=180)
+    run_ranks((TRAINING, "ddp_variants"), 2, timeout=240)
 
 
 def test_ddp_on_three_ranks_equals_training_on_the_joined_batch() -> None:
-    run_ranks((TRAINING, "plain_training"), 3, timeout=120)
+    run_ranks((TRAINING, "plain_training"), 3, timeout=240)
 
 
 def _check_library(results: list[dict[str, Any]]) -> None:
@@ -53,7 +53,7 @@ def _check_library(results: list[dict[str, Any]]) -> None:
 
 def test_accelerate_takes_over_the_group() -> None:
     pytest.importorskip("accelerate", reason="needs Accelerate: pip install accelerate")
-    results = run_ranks((LIBRARIES, "with_accelerate"), 2, timeout=120)
+    results = run_ranks((LIBRARIES, "with_accelerate"), 2, timeout=240)
     _check_library(results)
     assert results[0]["wrapped"] == "DistributedDataParallel"
     assert results[0]["losses"] == results[1]["losses"]
@@ -61,7 +61,7 @@ def test_accelerate_takes_over_the_group() -> None:
 
 def test_lightning_makes_the_group_by_its_name() -> None:
     pytest.importorskip("lightning", reason="needs Lightning: pip install lightning")
-    results = run_ranks((LIBRARIES, "with_lightning"), 2, communicator="torch", timeout=120)
+    results = run_ranks((LIBRARIES, "with_lightning"), 2, communicator="torch", timeout=240)
     _check_library(results)
     assert results[0]["backend"] == "ringlet"
 

@@ -23,7 +23,7 @@ def _run(launcher: list[str], folder: Path, *arguments: str) -> subprocess.Compl
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environment |= {"PYTHONPATH": str(Path(ringlet.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     command = [*launcher, str(SCRIPT), str(folder), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=folder)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, cwd=folder)
 
 
 def _launcher(name: str) -> list[str]:

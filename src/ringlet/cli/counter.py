@@ -15,6 +15,12 @@ PLAIN_INTERVAL = 5.0
 LIVE_INTERVAL = 0.1
 
 
+def short_rate(count: int, seconds: float) -> str:
+    """So many a second, with a decimal where they are few."""
+    rate = count / max(seconds, 1e-9)
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
 class Counter:
     """Shows how many of ``total`` are done; as a context it leaves the terminal as it was."""
 
@@ -51,7 +57,7 @@ class Counter:
         if now - self._last < (LIVE_INTERVAL if self._live else PLAIN_INTERVAL):
             return
         self._last = now
-        rate = f"{done / max(now - self._start, 1e-9):,.0f} {self._unit}/s"
+        rate = f"{short_rate(done, now - self._start)} {self._unit}/s"
         if self._live:
             self._bar.update(self._task, completed=done, rate=rate)
         else:

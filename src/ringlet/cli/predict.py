@@ -49,7 +49,7 @@ def predict(
     ],
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUTS...", help="image files, folders, .npz files; @FILE or -: a list of paths"),
+        typer.Argument(metavar="INPUTS", help="image files, folders, .npz files; @FILE or -: a list of paths"),
     ],
     *,
     output: Annotated[
@@ -223,6 +223,7 @@ def _score(
 def _tell(request: Request, predictor: Predictor, records: list[Record], errors: list[str], seconds: float) -> None:
     """Results on stdout or in the file, errors on stderr."""
     from ringlet.cli import display
+    from ringlet.cli.counter import short_rate
     from ringlet.inference.tables import write_table
 
     description, output = predictor.description, request.output
@@ -243,8 +244,8 @@ def _tell(request: Request, predictor: Predictor, records: list[Record], errors:
     if output is None:
         display.results_console().print(_table(records, request.top_k, description.task))
     skipped = f", {len(errors):,} skipped" if errors else ""
-    rate = len(records) / max(seconds, 1e-9)
-    display.note(f"{predicted}{skipped}, {rate:,.0f} images/s, by {display.clean(description.network)}")
+    rate = short_rate(len(records), seconds)
+    display.note(f"{predicted}{skipped}, {rate} images/s, by {display.clean(description.network)}")
     if output is not None:
         print(f"{'Masks' if description.task == 'segmentation' else 'Predictions'}: {display.clean(output)}")
 

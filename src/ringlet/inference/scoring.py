@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,26 @@ class Scorer:
     def score(self, inputs: Sequence[Input], progress: Callable[[int], None] = lambda _: None) -> Iterator[Record]:
         """One record per input, in order; ``progress`` is told after each how many are done."""
         pending: dict[int, Named] = {}
-        for index, prediction in enumerate(self.predictor.stream(self._named(inputs, pending))):
-            yield self._record(inputs[index], pending.pop(index), prediction)
+        predictions = self.predictor.stream(self._named(inputs, pending))
+        jobs = ((inputs[index], pending.pop(index), result) for index, result in enumerate(predictions))
+        for index, record in enumerate(self._recorded(jobs)):
+            yield record
             progress(index + 1)
+
+    def _recorded(self, jobs: Iterable[tuple[Input, Named, Prediction]]) -> Iterator[Record]:
+        """Records in order; files are written by as many threads as predict."""
+        threads = self.predictor.threads
+        if self.folder is None or threads == 1:
+            yield from (self._record(*job) for job in jobs)
+            return
+        waiting: deque[Future[Record]] = deque()
+        with ThreadPoolExecutor(threads, thread_name_prefix="ringlet-write") as writers:
+            for job in jobs:
+                waiting.append(writers.submit(self._record, *job))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
     def _named(self, inputs: Sequence[Input], pending: dict[int, Named]) -> Iterator[Named]:
         """The pictures, kept until their results are written: an overlay needs its picture again."""

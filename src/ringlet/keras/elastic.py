@@ -34,7 +34,14 @@ from ringlet.keras.exchange import failure
 from ringlet.keras.variables import broadcast_variables, model_state
 from ringlet.named import session
 
-__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "TensorFlowKerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
 
 Result = TypeVar("Result")
 
@@ -120,8 +127,8 @@ class KerasState:
         return Commits(directory, **arrays, **values)
 
     def _variables(self) -> list[Any]:
-        own = [] if self.optimizer is None else list(self.optimizer.variables)
-        return [*model_state(self.model), *own]
+        is_models = self.optimizer is None or self.optimizer is getattr(self.model, "optimizer", None)
+        return [*model_state(self.model), *([] if is_models else self.optimizer.variables)]
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._names}
@@ -129,6 +136,10 @@ class KerasState:
     def _take(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
             setattr(self, name, value)
+
+
+TensorFlowKerasState = KerasState
+"""Horovod's other name for it."""
 
 
 def run(function: Callable[..., Result], reset_limit: int = 3) -> Callable[..., Result]:

@@ -46,8 +46,10 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     ``name``: of the exchange, the same on all ranks. ``compression``: of what travels.
     ``gradient_predivide_factor`` f: an average is 1/f before and f/size after the sum. ``backward_passes_per_step`` n:
     gradients of n batches are summed up locally, then exchanged and applied; ``average_aggregated_gradients`` divides
-    them by n. Devices, groups and ``sparse_as_dense`` are accepted for Horovod's sake: gradients travel together, in
-    one buffer for each dtype, and sparse ones become dense.
+    them by n. A step averages over ranks, whatever the sizes of their batches.
+
+    Devices, groups and ``sparse_as_dense`` are accepted for Horovod's sake: gradients travel together, in one buffer
+    for each dtype, and sparse ones become dense.
     """
     found = keras.optimizers.get(optimizer)
     if exchange_of(found) is not None:
@@ -105,7 +107,7 @@ def claim(model: Any) -> GradientExchange | None:
     A model with a policy of its own may have put loss scaling around a distributed optimizer; then the exchange moves
     outwards.
     """
-    optimizer = model.optimizer
+    optimizer: Any = getattr(model, "optimizer", None)
     if _scales_loss(optimizer) and exchange_of(optimizer) is None:
         inner = optimizer.inner_optimizer
         moved = exchange_of(inner)

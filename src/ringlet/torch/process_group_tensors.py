@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,9 @@ def borrow(tensor: Tensor) -> InOut:
     return InOut(tensor, to_array(check_tensor(tensor)).reshape(-1))
 
 
-def borrow_all(tensors: Any) -> list[InOut]:
-    """The values of one tensor or several."""
-    return [borrow(tensor) for tensor in ([tensors] if isinstance(tensors, Tensor) else tensors)]
+def borrow_all(tensors: Sequence[Tensor]) -> list[InOut]:
+    """The values of several."""
+    return [borrow(tensor) for tensor in tensors]
 
 
 def joined(parts: list[InOut]) -> Array:
@@ -96,6 +96,7 @@ class Combining:
         return np.multiply(array, float(self.factor), dtype=array.dtype)
 
     def _combine_bits(self, communicator: Communicator, array: Array, out: Array | None) -> Array:
+        assert self.bitwise is not None
         if array.dtype.kind not in "biu":
             raise CommunicationError(
                 f"values of dtype {array.dtype.name} cannot be combined bit by bit: expected whole numbers or booleans"
@@ -106,13 +107,9 @@ class Combining:
             rows = communicator.allgather(piece).reshape(communicator.size, piece.size)
             total = rows[0].copy()
             for row in rows[1:]:
-                self._bits(total, row)
+                self.bitwise(total, row, out=total)
             result[start : start + piece.size] = total
         return result
-
-    def _bits(self, total: Array, values: Array) -> None:
-        assert self.bitwise is not None
-        self.bitwise(total, values, out=total)
 
 
 def _divided(total: Array, number: int) -> Array:

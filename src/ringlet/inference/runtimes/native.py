@@ -8,11 +8,11 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from ringlet.inference.description import describe
 from ringlet.inference.runtimes.contract import Outputs
 from ringlet.training.loaded_model import LoadedModel, load_model
-from ringlet.training.threads import blas_threads
 
 
 @final
@@ -24,11 +24,12 @@ class NativeRuntime:
         model = self._model
         self.description = describe(model.spec, model.normalization, model.labels, dataset=model.dataset_name)
         self._threads, self._lock = threads, Lock()
+        self._libraries = ThreadpoolController()  # to look for BLAS in every call would take longer than small networks
 
     def run(self, values: NDArray[Any]) -> Outputs:
         """Normalise and compute."""
         inputs = np.moveaxis(values, -1, 1) if values.ndim == 4 else values
-        with self._lock, blas_threads(self._threads):
+        with self._lock, self._libraries.limit(limits=self._threads, user_api="blas"):
             return self._model.predict(inputs).astype(np.float32, copy=False)
 
     def close(self) -> None:
