@@ -32,7 +32,7 @@ train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAI
 	$(BIN)/ringlet train $(TRAIN_OPTIONS)
 
 test: lint check-kernels  ## lint, types, import rules, documentation tables and all tests
-	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_OPTIONS)
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup --max-worker-restart 0 $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, documentation tables
 	$(BIN)/ruff check $(CHECKED)

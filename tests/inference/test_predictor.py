@@ -231,6 +231,23 @@ def test_a_model_in_memory_is_as_good_as_one_in_files(exports, png):
     np.testing.assert_array_equal(one.mask, other.mask)
 
 
+def test_signals_are_harmless_after_models_were_closed(exports):
+    program = f"""
+import gc, signal
+from ringlet import Predictor
+for name in ("classes", "masks"):
+    models = [Predictor({str(exports)!r} + f"/{{name}}.xml", threads=1) for _ in range(2)]
+    while models:
+        models.pop(0).close()
+        gc.collect()
+signal.signal(signal.SIGINT, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGINT)
+"""
+    folder = Path(ringlet.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "handled\n", "")
+
+
 def test_importing_the_predictor_loads_no_framework_and_no_command_line():
     code = "import ringlet, sys; ringlet.Predictor; print(*sys.modules)"
     environment = {"PYTHONPATH": str(Path(ringlet.__file__).parents[1]), "PATH": ""}

@@ -4,10 +4,14 @@
 - One inference on one thread before anything concurrent: without it, callers that arrive together can lock each other
   out while OpenVINO initialises itself.
 - Requests wait in a queue, not in thread-local storage, which dies with threads that are not ours.
+- One core for the whole process, which is never freed: each puts an alternative signal stack on the thread that compiles
+  with it, and takes it back when it is freed. Of two that are freed in the order in which they were made, the second
+  leaves the freed stack of the first behind, and the next signal, a mere Ctrl-C, ends the process.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -31,8 +35,7 @@ class OpenVinoRuntime:
 
     def __init__(self, network: Path | bytes, weights: Path | bytes | None, *, threads: int) -> None:
         with _STARTING:
-            openvino = require("openvino")
-            core = openvino.Core()
+            core = _core()
             model = _read(core, network, weights)
             self.description = _description(model)
             _check_graph(model, self.description)
@@ -62,6 +65,11 @@ class OpenVinoRuntime:
         """Free the requests that are not at work."""
         while not self._requests.empty():
             self._requests.get()
+
+
+@cache
+def _core() -> Any:
+    return require("openvino").Core()
 
 
 def _read(core: Any, network: Path | bytes, weights: Path | bytes | None) -> Any:
