@@ -4,8 +4,8 @@
 - One inference on one thread before anything concurrent: without it, callers that arrive together can lock each other
   out while OpenVINO initialises itself.
 - Requests wait in a queue, not in thread-local storage, which dies with threads that are not ours.
-- One core for the whole process, which is never freed: each puts an alternative signal stack on the thread that compiles
-  with it, and takes it back when it is freed. Of two that are freed in the order in which they were made, the second
+- One core for the whole process, which is never freed: each gives the thread that compiles with it another stack for
+  signals, and takes it back when it is freed. Of two that are freed in the order in which they were made, the second
   leaves the freed stack of the first behind, and the next signal, a mere Ctrl-C, ends the process.
 """
 
