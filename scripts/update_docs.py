@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from ringlet.config.options import SECTIONS
 from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PIN = re.compile(r"^([\w-]+)==(\S+)$", re.MULTILINE)
+LEAST = re.compile(r"([\w-]+)(?:\[\w+\])?>=(\S+)")
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -79,11 +83,27 @@ def datasets_table() -> str:
     return _table(("name", "task", "shape", "where from", "licence", "what it is"), rows)
 
 
+def versions_table() -> str:
+    """Every optional library: what an extra asks for, and what the tests run with."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    pins = dict(PIN.findall((ROOT / "constraints.txt").read_text(encoding="utf-8")))
+    found: dict[str, list[str]] = {}
+    for extra, requirements in extras.items():
+        for name, least in (LEAST.fullmatch(requirement).groups() for requirement in requirements):  # type: ignore[union-attr]
+            if name in pins:
+                found.setdefault(name, [least, ""])[1] += f" `{extra}`"
+    return _table(
+        ("library", "at least", "tested with", "extra"),
+        [(name, least, pins[name].removesuffix(".*"), where.strip()) for name, (least, where) in sorted(found.items())],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "zoo": zoo_table,
     "options": options_table,
     "optimizers": optimizers_table,
     "datasets": datasets_table,
+    "versions": versions_table,
 }
 
 

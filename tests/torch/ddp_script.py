@@ -17,6 +17,7 @@ import ringlet.torch  # noqa: F401  makes the backend known
 
 
 def main() -> None:
+    told = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
     dist.init_process_group("ringlet", init_method="env://")
     rank = dist.get_rank()
     torch.manual_seed(rank)
@@ -33,6 +34,7 @@ def main() -> None:
     weights = b"".join(value.numpy().tobytes() for value in model.module.state_dict().values())
     found = {
         "rank": rank,
+        "told before": told,
         "size": dist.get_world_size(),
         "local rank": os.environ["LOCAL_RANK"],
         "communicator": dist.group.WORLD._communicator.name,

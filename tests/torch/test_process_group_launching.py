@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from ringlet.comm.environments import VARIABLES
 pytest.importorskip("torch")
 
 SCRIPT = Path(__file__).with_name("ddp_script.py")
+ROOT = Path(__file__).parents[2]
 
 
 def _run(launcher: list[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,10 +43,29 @@ def test_stock_ddp_runs_under_every_launcher(launcher: str, tmp_path: Path) -> N
     assert ended.returncode == 0, ended.stderr
     found = [json.loads((tmp_path / f"ddp-{rank}.json").read_text()) for rank in range(2)]
     assert [entry["rank"] for entry in found] == [0, 1]
+    if launcher != "mpiexec":
+        assert [entry["told before"] for entry in found] == [["0", "2", "0", "2"], ["1", "2", "1", "2"]]
     assert [entry["local rank"] for entry in found] == ["0", "1"]
     assert {entry["size"] for entry in found} == {2}
     assert {entry["communicator"] for entry in found} == {"node"}
     assert len({entry["digest"] for entry in found}) == 1
+
+
+def test_programs_need_not_import_ringlet(tmp_path: Path) -> None:
+    """PyTorch calls the entry points of installed packages; here one that is declared as ours is in pyproject.toml."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    information = tmp_path / "ringlet_declared-1.dist-info"
+    information.mkdir()
+    lines = [f"{name} = {target}" for name, target in declared["torch.backends"].items()]
+    (information / "entry_points.txt").write_text("\n".join(["[torch.backends]", *lines]), encoding="utf-8")
+    (information / "METADATA").write_text("Name: ringlet-declared\nVersion: 1\n", encoding="utf-8")
+    code = (
+        "import sys, torch.distributed as d; print('ringlet' in d.Backend.backend_list, 'ringlet.torch' in sys.modules)"
+    )
+    paths = [str(tmp_path), str(Path(ringlet.__file__).parents[1])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.stderr) == ("True False\n", "")
 
 
 def test_an_exception_on_one_rank_is_told_and_ends_all(tmp_path: Path) -> None:

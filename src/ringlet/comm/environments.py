@@ -15,7 +15,7 @@ the variables of the outer one are inherited:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from ringlet.errors import CommunicationError
@@ -84,6 +84,17 @@ def detect(environ: Mapping[str, str] = os.environ) -> World | None:
         if variables.launcher != "slurm" or world.size > 1:
             return world
     return None
+
+
+def tell_as_torchrun(world: World, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set what torchrun would have set: programs and libraries ask there whether they are one of many.
+
+    How ranks meet (``MASTER_ADDR``) is not among it: that is up to the backend. What is set already stays.
+    """
+    numbers = (world.rank, world.size, world.local_rank, world.local_size)
+    for name, number in zip(_TORCH, numbers, strict=True):
+        if number is not None:
+            environ.setdefault(name, str(number))
 
 
 def _read(variables: _Variables, environ: Mapping[str, str]) -> World:

@@ -42,7 +42,10 @@ def main() -> int:
 
 def run(target: Sequence[str]) -> int:
     """Run a script or module in this process, a rank; its exit code. Failures end all ranks and do not return."""
-    horovod.tell_place(environments.detect())
+    world = environments.detect()
+    horovod.tell_place(world)
+    if world is not None:
+        environments.tell_as_torchrun(world)
     try:
         _execute(target)
     except SystemExit as leave:

@@ -10,7 +10,6 @@ neither torchrun nor the user has said how ranks meet, those that Ringlet or mpi
 # mypy: disable-error-code="attr-defined"
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -23,7 +22,7 @@ from urllib.parse import parse_qs, urlparse
 
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from ringlet.comm import world
+from ringlet.comm import environments, world
 from ringlet.comm.contract import Communicator
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
 from ringlet.comm.memory import Segment, machine_id, share_segment
@@ -149,25 +148,14 @@ def meet_by_launcher(url: str, timeout: timedelta) -> Iterator[tuple[Store, int,
     host, store = ("127.0.0.1" if communicator.local_size == size else socket.gethostname()), None
     if rank == 0:
         store = TCPStore(host, 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
-    place = communicator.broadcast_bytes(f"{store.port} {host}".encode() if store is not None else None)
+    address = communicator.broadcast_bytes(f"{store.port} {host}".encode() if store is not None else None)
     if store is None:
-        port, _, host = place.decode().partition(" ")
+        port, _, host = address.decode().partition(" ")
         store = TCPStore(host, int(port), size, is_master=False, timeout=timeout)
-    _tell_as_torchrun(communicator)
+    place = environments.World("", rank, size, communicator.local_rank, communicator.local_size)
+    environments.tell_as_torchrun(place)
     yield store, rank, size
     raise CommunicationError("the ranks of this job meet only once: start the job again with the new number of ranks")
-
-
-def _tell_as_torchrun(communicator: Communicator) -> None:
-    """Set what torchrun would have set: programs and libraries ask there whether they are one of many."""
-    numbers = {
-        "RANK": communicator.rank,
-        "WORLD_SIZE": communicator.size,
-        "LOCAL_RANK": communicator.local_rank,
-        "LOCAL_WORLD_SIZE": communicator.local_size,
-    }
-    for name, number in numbers.items():
-        os.environ.setdefault(name, str(number))
 
 
 def _join_node(meeting: Meeting) -> Communicator | None:
