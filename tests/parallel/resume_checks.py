@@ -26,14 +26,14 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def begin(comm: Communicator, folder: str) -> dict[str, str]:
+def begin(comm: Communicator, folder: str, **options: Any) -> dict[str, str]:
     """A run with a checkpoint of every step."""
-    run = Run(RunConfig(**OPTIONS, run_dir=folder, checkpoint_every="1 steps"), comm)
+    run = Run(RunConfig(**OPTIONS | options, run_dir=folder, checkpoint_every="1 steps"), comm)
     run.execute()
     return _digests(run)
 
 
-def go_on(comm: Communicator, sources: dict[str, str], target: str) -> dict[str, Any]:
+def go_on(comm: Communicator, sources: dict[str, str], target: str, **options: Any) -> dict[str, Any]:
     """Go on in a copy of each source, a run's folder, from the step that is its key; that the next step is saved."""
     results = {}
     for step, source in sources.items():
@@ -41,8 +41,8 @@ def go_on(comm: Communicator, sources: dict[str, str], target: str) -> dict[str,
         if comm.rank == 0:
             _copy_with_one_checkpoint(Path(source), folder, int(step))
         comm.barrier()
-        options = OPTIONS | {"run_dir": str(folder), "resume": step, "checkpoint_every": f"{int(step) + 1} steps"}
-        run = Run(RunConfig(**options), comm)
+        cursor = {"run_dir": str(folder), "resume": step, "checkpoint_every": f"{int(step) + 1} steps"}
+        run = Run(RunConfig(**OPTIONS | options | cursor), comm)
         run.execute()
         results[step] = _digests(run)
     return results

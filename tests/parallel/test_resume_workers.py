@@ -40,3 +40,16 @@ def test_from_one_worker_to_two_at_any_step(journeys: dict[int, Any], step: int)
 @pytest.mark.parametrize("step", STEPS[1:])
 def test_and_on_to_four(journeys: dict[int, Any], step: int) -> None:
     assert journeys[4][str(step)] == journeys[1]
+
+
+def test_what_a_compression_has_kept_back_is_kept_over_a_break(tmp_path: Path) -> None:
+    environment = {"RINGLET_CACHE": str(tmp_path / "cache"), "RINGLET_TUNING": "off", "RINGLET_RANKS_PER_NODE": "1"}
+    options = {"compression": "topk:0.1", "num_epochs": 2, "shards": None, "overlap": "off"}
+
+    def run(function: str, **arguments: Any) -> Any:
+        job = {**options, **arguments}
+        return run_ranks((CHECKS, function), 2, communicator="mpi", arguments=job, environment=environment)[0]
+
+    whole = run("begin", folder=str(tmp_path / "whole"))
+    assert {"kept_back_0", "kept_back_1"} <= set(whole)
+    assert run("go_on", sources={"7": str(tmp_path / "whole")}, target=str(tmp_path / "resumed")) == {"7": whole}

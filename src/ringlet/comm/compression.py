@@ -91,6 +91,7 @@ class TopK:
         chosen = _largest(corrected, ceil(self.ratio * array.size))
         indices, values = comm.allgather(chosen), comm.allgather(corrected[chosen])
         corrected[chosen] = 0
+        corrected[~np.isfinite(corrected)] = 0  # or a step that training skips would spoil all that follow
         self.residuals[key] = corrected
         total = np.zeros(array.size, array.dtype)
         for start in range(0, indices.size, max(chosen.size, 1)):  # each rank sends as many, each index once

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
+from ringlet.strategies.kept_back import KeptBack, is_kept_back, shared_out
 from ringlet.strategies.ownership import OwnedRange
 
 
@@ -21,8 +22,8 @@ from ringlet.strategies.ownership import OwnedRange
 class SavedState:
     """``values`` (parameters, then running statistics) and the optimizer's ``state``, gathered or given out.
 
-    ``values`` are the machine's shared ones; ``state`` is this rank's part for its ranges ``owned``. Every rank must
-    call every method.
+    ``values`` are the machine's shared ones; ``state`` is this rank's part for its ranges ``owned``. What a compression
+    has ``kept_back`` counts as state. Every rank must call every method.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class SavedState:
         values: NDArray[Any],
         state: Mapping[str, NDArray[Any]],
         owned: Sequence[OwnedRange],
+        kept_back: KeptBack,
         num_parameters: int,
     ) -> None:
         self._comm, self._values, self._state, self._owned = comm, values, state, owned
-        self._num_parameters = num_parameters
+        self._kept_back, self._num_parameters = kept_back, num_parameters
         self._copies: dict[str, NDArray[Any]] | None = None
 
     def gather(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
@@ -45,6 +47,7 @@ class SavedState:
             values[part] = self._values[part]
             for name, own in self._state.items():
                 state[name][part] = own[owned.in_state.slice()]
+        self._kept_back.gather(state)
         if self._comm.local_rank == 0:
             values[self._num_parameters :] = self._values[self._num_parameters :]
         self._comm.local.barrier()
@@ -56,10 +59,10 @@ class SavedState:
         if self._comm.rank == 0:
             assert values is not None
             assert state is not None
-            _check(own_state, state)
+            _check(self._state, state, self._num_parameters)
             own_values[:] = values
-            for name, copy in own_state.items():
-                copy[:] = state[name]
+            for name, begin in ({name: state[name] for name in self._state} | self._kept(state)).items():
+                own_state[name][:] = begin
         self._comm.barrier()
         if self._comm.local_rank == 0:
             for copy in (own_values, *own_state.values()):
@@ -69,26 +72,34 @@ class SavedState:
         for owned in self._owned:
             for name, own in self._state.items():
                 own[owned.in_state.slice()] = own_state[name][owned.elements.slice()]
+        self._kept_back.take(own_state)
         self._comm.barrier()
+
+    def _kept(self, state: Mapping[str, NDArray[Any]]) -> Mapping[str, Any]:
+        return shared_out(self._kept_back.names, state)
 
     def _memory(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         """Made when first needed: a run without checkpoints does not pay for it."""
         if self._copies is None:
             comm, dtype = self._comm, self._values.dtype
+            dtypes = dict.fromkeys(self._kept_back.names, dtype) | {
+                name: self._state[name].dtype for name in sorted(self._state)
+            }
             self._copies = {"": comm.shared_array(self._values.size, dtype)} | {
-                name: comm.shared_array(self._num_parameters, self._state[name].dtype) for name in sorted(self._state)
+                name: comm.shared_array(self._num_parameters, dtypes[name]) for name in dtypes
             }
         return self._copies[""], {name: copy for name, copy in self._copies.items() if name}
 
 
-def _check(own: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
-    if own.keys() != given.keys():
+def _check(own: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]], num_parameters: int) -> None:
+    names = {name for name in given if not is_kept_back(name)}
+    if own.keys() != names:
         raise CommunicationError(
-            f"the saved optimizer has the state arrays {sorted(given)}, this one needs {sorted(own)}: continue with "
+            f"the saved optimizer has the state arrays {sorted(names)}, this one needs {sorted(own)}: continue with "
             "the optimizer of the saved run"
         )
-    for name, copy in own.items():
-        if np.shape(given[name]) != copy.shape:
+    for name, array in given.items():
+        if np.shape(array) != (num_parameters,):
             raise CommunicationError(
-                f"the saved state '{name}' has {np.size(given[name])} elements, this network needs {copy.size}"
+                f"the saved state '{name}' has {np.size(array)} elements, this network needs {num_parameters}"
             )

@@ -24,6 +24,7 @@ from ringlet.errors import ConfigError
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer, Segment, clip_by_global_norm, clip_by_value
 from ringlet.strategies.contract import OnReady
+from ringlet.strategies.kept_back import KeptBack
 from ringlet.strategies.norms import Norms
 from ringlet.strategies.overlap import Overlap
 from ringlet.strategies.ownership import OwnedRange, buckets, num_owned, owned_ranges
@@ -89,7 +90,8 @@ class Synchronous:
         self._owned = _owned(layout.num_parameters, owner, num_owners, layout.segments)
         self._owned_state = _owned(layout.num_state, owner, num_owners, ())
         self._state = optimizer.init_state(num_owned(self._owned), layout.dtype)
-        self._saved = SavedState(comm, self._values, self._state, self._owned, layout.num_parameters)
+        kept_back = KeptBack(self._options.compression, comm, self._owned)
+        self._saved = SavedState(comm, self._values, self._state, self._owned, kept_back, layout.num_parameters)
         self._norms = Norms(comm.local, layout.segments, self._owned, kernels)
         self._reduction = self._make_reduction(num_owners)
         self._overlap = self._make_overlap(num_owners)
