@@ -61,8 +61,10 @@ class SavedState:
             assert state is not None
             _check(self._state, state, self._num_parameters)
             own_values[:] = values
-            for name, begin in ({name: state[name] for name in self._state} | self._kept(state)).items():
-                own_state[name][:] = begin
+            for name in self._state:
+                own_state[name][:] = state[name]
+            for name, kept in shared_out(self._kept_back.names, state).items():
+                own_state[name][:] = kept
         self._comm.barrier()
         if self._comm.local_rank == 0:
             for copy in (own_values, *own_state.values()):
@@ -74,9 +76,6 @@ class SavedState:
                 own[owned.in_state.slice()] = own_state[name][owned.elements.slice()]
         self._kept_back.take(own_state)
         self._comm.barrier()
-
-    def _kept(self, state: Mapping[str, NDArray[Any]]) -> Mapping[str, Any]:
-        return shared_out(self._kept_back.names, state)
 
     def _memory(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         """Made when first needed: a run without checkpoints does not pay for it."""
