@@ -1,15 +1,17 @@
 """PyTorch programs on two workers: ``ringlet.torch`` and DDP over "ringlet" beside DDP over Gloo and Horovod.
 
-    python -m benchmarks.torch_training [--models simplecnn,vgg16_bn] [--rounds 9] [--steps 20] [--workers 2]
+    python -m benchmarks.torch_training [--models simplecnn,simplecnn:16,vgg16_bn] [--rounds 9] [--steps 20]
 
-Every worker has one thread and its own batch of the size in the table. All ways train the same network from the same
-weights in the same processes and take turns, round by round. "apart" are workers without any exchange: what the machine
-gives at best. Horovod takes part where it is installed. Before timing, all ways must reach the same weights.
+Every worker has one thread and its own batch of the size in the table (``NAME:BATCH`` for another one). All ways train
+the same network from the same weights in the same processes and take turns, round by round. "apart" are workers without
+any exchange: what the machine gives at best. Horovod takes part where it is installed. Before timing, all ways must
+reach the same weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from statistics import median
 from time import perf_counter
@@ -40,7 +42,7 @@ def measure(models: list[str], num_rounds: int, num_steps: int, optimizer: str) 
     gloo = distributed.new_group(backend="gloo")
     results = {}
     for name in models:
-        case = CASES[name]()
+        case = _case(name)
         steps, weights = {}, {}
         for way in ways():
             torch.manual_seed(0)
@@ -52,6 +54,12 @@ def measure(models: list[str], num_rounds: int, num_steps: int, optimizer: str) 
         results[name] = _race(case, steps, num_rounds, num_steps)
     distributed.destroy_process_group()
     return results
+
+
+def _case(text: str) -> Case:
+    name, _, batch_size = text.partition(":")
+    case = CASES[name]()
+    return replace(case, batch_size=int(batch_size)) if batch_size else case
 
 
 def ways() -> list[str]:
@@ -141,7 +149,9 @@ def main() -> None:
     import ringlet
 
     options = parser(__doc__, num_rounds=9, num_threads=None)
-    options.add_argument("--models", default="simplecnn,vgg16_bn", help="comma list (default: %(default)s)")
+    options.add_argument(
+        "--models", default="simplecnn,simplecnn:16,vgg16_bn", help="comma list (default: %(default)s)"
+    )
     options.add_argument("--steps", type=int, default=0, help="steps of a round (default: as many as fill a second)")
     options.add_argument("--workers", type=int, default=2, help="workers (default: %(default)s)")
     options.add_argument("--optimizer", default="sgd", choices=["sgd", "adam"], help="default: %(default)s")
@@ -157,7 +167,7 @@ def main() -> None:
         for way, rate in rates.items():
             # Ways take turns: a ratio within each round feels less of what else the machine does.
             ratio = median(own / gloo for own, gloo in zip(figures[way], figures[GLOO], strict=True))
-            rows.append((model, CASES[model]().batch_size, way, f"{rate:,.0f}", f"{ratio:.2f} x"))
+            rows.append((_case(model).name, _case(model).batch_size, way, f"{rate:,.0f}", f"{ratio:.2f} x"))
     print_table(("network", "local batch", "way", "images/s", "times DDP over Gloo"), rows)
     save(given.json, "torch_training", workers=given.workers, optimizer=given.optimizer, results=results)
 

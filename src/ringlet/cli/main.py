@@ -21,6 +21,7 @@ VERBS = {
     "evaluate": "Evaluate a trained model on test data.",
     "export": "Export a trained model to OpenVINO, ONNX, PyTorch or Keras.",
     "predict": "Predict classes or masks of images.",
+    "sql": "Keep models in a database and predict its rows.",
     "models": "List the networks of the zoo, or show the layers of one.",
     "datasets": "List the data sets, or fetch one into the data cache.",
     "bench": "Measure how fast workers exchange data.",

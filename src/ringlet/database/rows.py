@@ -1,0 +1,84 @@
+"""A row's picture becomes a row's result: six columns, the same in every database."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from ringlet.database.files import AllowedDirectory
+from ringlet.errors import DataError
+from ringlet.inference.pictures import colour
+from ringlet.inference.prediction import Prediction
+from ringlet.inference.predictor import Named, Predictor
+
+COLUMNS = ("class", "label", "probability", "mask", "share", "error")
+Row: TypeAlias = dict[str, Any]
+"""A value or None for each of :data:`COLUMNS`; a picture that is null has no row at all, but None."""
+
+_NAME = "image"
+_MAX_ERROR = 500
+_WHITE = 255
+
+
+def bytes_item(image: bytes | None) -> Named | None:
+    """A picture that came as bytes."""
+    return None if image is None else Named(_NAME, image)
+
+
+def file_item(path: str | None, directory: AllowedDirectory) -> Named | None:
+    """A picture in a file; what is wrong with the path becomes the row's error."""
+    if path is None:
+        return None
+    try:
+        return Named(path, directory.read(path))
+    except DataError as error:
+        return Named(path, b"", problem=str(error))
+
+
+def predict_rows(predictor: Predictor, items: Sequence[Named | None]) -> list[Row | None]:
+    """One row for every item, in order; null in, null out, and no picture can stop the others."""
+    predictions = iter(_predictions(predictor, [item for item in items if item is not None]))
+    classes = predictor.description.num_classes
+    return [None if item is None else _row(next(predictions), classes) for item in items]
+
+
+def _predictions(predictor: Predictor, items: list[Named]) -> list[Prediction]:
+    """All at once; if that fails in a way that nobody foresaw, one by one."""
+    try:
+        return predictor.predict(items) if items else []
+    except Exception as error:  # a query must not die of a row
+        if len(items) == 1:
+            return [Prediction(items[0].name, error=f"{items[0].name}: {type(error).__name__}: {error}")]
+        return [prediction for item in items for prediction in _predictions(predictor, [item])]
+
+
+def _row(prediction: Prediction, num_classes: int) -> Row:
+    mask = None if prediction.mask is None else encode_mask(prediction.mask, num_classes)
+    values = (prediction.class_index, prediction.label, prediction.probability, mask, prediction.share)
+    return dict(zip(COLUMNS, (*values, plain_text(prediction.error)), strict=True))
+
+
+def plain_text(text: str | None) -> str | None:
+    """A message that every database can store: no control characters, not too long."""
+    if text is None:
+        return None
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return shown if len(shown) <= _MAX_ERROR else f"{shown[: _MAX_ERROR - 1]}…"
+
+
+def encode_mask(mask: NDArray[Any], num_classes: int) -> bytes:
+    """A mask (H, W) as the PNG file that ``ringlet predict`` writes."""
+    if num_classes <= 2:
+        image = PIL.Image.fromarray((mask != 0).astype(np.uint8) * _WHITE)
+    else:
+        image = PIL.Image.fromarray(mask)
+        if mask.dtype == np.uint8:
+            image.putpalette([value for index in range(256) for value in colour(index)])
+    stream = io.BytesIO()
+    image.save(stream, format="PNG", compress_level=1)
+    return stream.getvalue()
