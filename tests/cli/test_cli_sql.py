@@ -91,7 +91,7 @@ def test_bad_rows_are_counted_and_the_exit_code_says_so(ringlet, files):
     more = ("--query", "select path, path from shots", "--allow-directory", "shots", "--replace")
     outcome = ringlet(*arguments, *more)
     assert outcome.code == 1
-    assert "skipped: 1 rows have pictures that cannot be read" in outcome.stderr
+    assert "skipped: 1 row has a picture that cannot be read" in outcome.stderr
     assert "5 rows predicted, 1 without a picture" in outcome.stderr
     assert rows("select error from scores where path like '..%'") == [
         ("../outside.png: outside of the allowed directory",)

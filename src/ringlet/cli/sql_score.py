@@ -122,7 +122,8 @@ def _tell(wanted: Scoring, outcome: Scored, seconds: float) -> None:
     rate = short_rate(outcome.num_rows, seconds)
     display.note(f"{good:,} rows predicted{nulls}, {rate} rows/s, by {display.clean(wanted.model)}")
     if outcome.num_errors:
-        display.complain(f"{outcome.num_errors:,} rows have pictures that cannot be read: see column error", "skipped")
+        which = "1 row has a picture" if outcome.num_errors == 1 else f"{outcome.num_errors:,} rows have pictures"
+        display.complain(f"{which} that cannot be read: see column error", "skipped")
     print(f"Scores: {wanted.into.quoted}")
 
 

@@ -275,7 +275,7 @@ class PostgreSql:
         except self._psycopg.Error as error:
             details = error.diag.message_primary or str(error).strip()
             hint = f" ({error.diag.message_hint})" if error.diag.message_hint else ""
-            raise DatabaseError(f"{self.shown}: {self._address.hide(details)}{hint}") from error
+            raise DatabaseError(f"{self.shown}: {self._address.hide(' '.join(details.split()))}{hint}") from error
 
 
 def _item(picture: Any, wanted: Scoring, shape: Shape) -> Any:
