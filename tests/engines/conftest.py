@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ringlet.engines.native import NativeReplica
-from ringlet.engines.native.keys import dropout_key
+from ringlet.engines.keys import dropout_key
 from ringlet.kernels import available, load
 
 

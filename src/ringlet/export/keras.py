@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ringlet.export.network import Layer, Network, Pads, pool_pads
 from ringlet.inference.description import INPUT, KEY, Description
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 from ringlet.kernels.contract import ARCTANH_LIMIT
 
 MEMBER = f"{KEY}.json"

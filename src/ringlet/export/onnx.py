@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ringlet.export.network import SMALL, Layer, Network, pool_pads
 from ringlet.inference.description import INPUT, KEY, OUTPUT, Description
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 from ringlet.kernels.contract import ARCTANH_LIMIT
 
 OPSET, IR_VERSION = 17, 8

@@ -15,7 +15,7 @@ import numpy as np
 
 from ringlet.export.network import Floats, Layer, Network, pool_pads
 from ringlet.inference.description import INPUT, KEY, OUTPUT, Description
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 from ringlet.kernels.contract import ARCTANH_LIMIT
 
 Value = Any

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, UsageError
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 from ringlet.inference.scoring import Record
 
 ENDINGS = (".csv", ".json", ".parquet")

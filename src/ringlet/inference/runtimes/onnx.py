@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
 from ringlet.inference.description import KEY, Description
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 from ringlet.inference.runtimes.contract import Outputs
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
 from ringlet.inference.description import Description
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 from ringlet.inference.runtimes.contract import Outputs
 
 MAX_PROGRAM_BYTES = 64 << 20
