@@ -173,7 +173,9 @@ class Run:
             num_machines=len(trainer.comm.local_sizes),
             communicator=trainer.comm.name,
             num_shards=trainer.num_shards,
-            kernels=trainer.replica.kernels.name,
+            engine=self.config.engine,
+            device=trainer.device,
+            kernels=trainer.kernels.name,
             config=self.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
@@ -229,7 +231,7 @@ class _Execution:
             remove_pictures_after(self.directory.pictures, trainer.progress.num_epochs)
         progress = trainer.progress
         about = progress.num_epochs, progress.num_steps, self.run_.config.num_epochs, trainer.comm.size
-        self.announce(RunResumed(*about, self.run_.started().versions))
+        self.announce(RunResumed(*about, self.run_.config.engine, self.run_.started().versions))
         if progress.stopped is not None:
             self.control.stop(progress.stopped)
 

@@ -60,10 +60,9 @@ def batch_norm(
 ) -> Tensor:
     """PyTorch's, but a single value per channel has a variance: zero. ``momentum`` is the share of the old value."""
     if training and x.numel() == x.shape[1]:
-        variance = momentum * running_var
-        y = _batch_norm(x, running_mean, running_var, scale, shift, training, momentum, epsilon)
-        running_var.copy_(variance)
-        return y
+        unused = running_var.clone()
+        running_var.mul_(momentum)
+        return _batch_norm(x, running_mean, unused, scale, shift, training, momentum, epsilon)
     return _batch_norm(x, running_mean, running_var, scale, shift, training, momentum, epsilon)
 
 
