@@ -26,10 +26,10 @@ _NORMALIZE = "normalize"
 def build_model(network: Network, description: Description) -> Any:
     """The ``keras.Model`` of a network."""
     keras: Any = require("keras")
-    from ringlet.engines.keras.layers import LayerWriter, channels_last, plain_name
+    from ringlet.engines.keras.layers import LayerWriter, image_layout, plain_name
 
-    writer = LayerWriter("float32", taken=(INPUT, _NORMALIZE))
-    with channels_last():
+    writer = LayerWriter("float32", channels_first=False, taken=(INPUT, _NORMALIZE))
+    with image_layout(channels_first=False):
         images, value = _normalized_input(keras, description)
         values = {network.input_name: value}
         for layer in network.layers:

@@ -1,6 +1,6 @@
 """Operations of a spec as layers and operations of Keras, for the engine and for exports.
 
-Images are (n, H, W, C) throughout, the only layout that TensorFlow has on processors.
+Images are (n, H, W, C), the only layout that TensorFlow has on processors, or (n, C, H, W), that of PyTorch.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Arrangement:
 
 
 @contextmanager
-def channels_last() -> Iterator[None]:
-    """Within: layers are made for images (n, H, W, C), whatever Keras is set to."""
+def image_layout(*, channels_first: bool) -> Iterator[None]:
+    """Within: layers are made for images (n, C, H, W) or (n, H, W, C), whatever Keras is set to."""
     usual = keras.config.image_data_format()
-    keras.config.set_image_data_format("channels_last")
+    keras.config.set_image_data_format("channels_first" if channels_first else "channels_last")
     try:
         yield
     finally:
@@ -68,22 +68,25 @@ def channels_last() -> Iterator[None]:
 
 @final
 class LayerWriter:
-    """Writes one functional model; one method per operation that is more than a layer of Keras.
+    """Writes one functional model, within :func:`image_layout`; one method per operation that is more than a layer.
 
     ``initializer`` of weights is for models that get theirs in another way. ``taken`` are names that no layer may have.
     """
 
-    def __init__(self, dtype: str, *, initializer: str | None = None, taken: Iterable[str] = ()) -> None:
-        self._dtype, self._initializer = dtype, initializer
+    def __init__(
+        self, dtype: str, *, channels_first: bool, initializer: str | None = None, taken: Iterable[str] = ()
+    ) -> None:
+        self._dtype, self._initializer, self._channels_first = dtype, initializer, channels_first
         self._names = set(taken)
         self.weighted: dict[str, tuple[Any, Arrangement]] = {}
         """The layers that have a weight, and how they have it, by the names of their operations."""
 
     def write(self, form: Form, inputs: Sequence[Value]) -> Value:
         """The operation applied to values."""
-        if form.op in ("add", "concat"):
-            kind = keras.layers.Add if form.op == "add" else keras.layers.Concatenate
-            return kind(**self._options(form))(list(inputs))
+        if form.op == "add":
+            return keras.layers.Add(**self._options(form))(list(inputs))
+        if form.op == "concat":
+            return keras.layers.Concatenate(self._axis, **self._options(form))(list(inputs))
         write: Callable[[Form, Value], Value] | None = getattr(self, f"_{form.op}", None)
         if write is not None:
             return write(form, inputs[0])
@@ -94,6 +97,11 @@ class LayerWriter:
         plain = plain_name(name, self._names)
         self._names.add(plain)
         return plain
+
+    @property
+    def _axis(self) -> int:
+        """That of the channels."""
+        return 1 if self._channels_first else -1
 
     def _options(self, form: Form) -> dict[str, Any]:
         return {"dtype": self._dtype, "name": self.name(form.name)}
@@ -132,7 +140,10 @@ class LayerWriter:
             made = keras.layers.Conv2D(filters, kernel, groups=groups, **self._start(), **options)
             arrangement = Arrangement((filters, channels, *kernel), (2, 3, 1, 0))
         result = self._weighted(form, made, arrangement, value)
-        return result[:, :: stride[0], :: stride[1]] if taken_later else result
+        if not taken_later:
+            return result
+        steps = slice(None, None, stride[0]), slice(None, None, stride[1])
+        return result[:, :, *steps] if self._channels_first else result[:, *steps]
 
     def _conv2d_transpose(self, form: Form, value: Value) -> Value:
         """Without padding, then cut to size: Keras pads transposed convolutions by rules of its own."""
@@ -165,7 +176,8 @@ class LayerWriter:
         pads = pool_pads(form.attributes, form.source, form.shape)
         if pads != _NO_PADS:
             lowest = float(np.finfo(np.float32).min)
-            value = keras.ops.pad(value, ((0, 0), *pads, (0, 0)), constant_values=lowest)
+            around = ((0, 0), (0, 0), *pads) if self._channels_first else ((0, 0), *pads, (0, 0))
+            value = keras.ops.pad(value, around, constant_values=lowest)
         return self._window(keras.layers.MaxPooling2D, form, value)
 
     def _avg_pool2d(self, form: Form, value: Value) -> Value:
@@ -181,7 +193,8 @@ class LayerWriter:
                 form.source[1:], form.shape[1:], kernels, strides, pads, strict=True
             )
         ]
-        return result * np.multiply.outer(*shares).astype(self._dtype)[None, :, :, None]
+        factors = np.multiply.outer(*shares).astype(self._dtype)
+        return result * (factors[None, None] if self._channels_first else factors[None, :, :, None])
 
     def _window(self, kind: Any, form: Form, value: Value) -> Value:
         return kind(form.attributes["kernel"], form.attributes["stride"], **self._options(form))(value)
@@ -195,9 +208,12 @@ class LayerWriter:
     def _flatten(self, form: Form, value: Value) -> Value:
         """Features in the order of the specs: channels first."""
         source = form.source
-        if len(source) == 3 and source[0] > 1 and source[1] * source[2] > 1:
+        if len(source) == 3 and source[0] > 1 and source[1] * source[2] > 1 and not self._channels_first:
             value = keras.layers.Permute((3, 1, 2), dtype=self._dtype)(value)
-        return keras.layers.Flatten(**self._options(form))(value)
+        return keras.layers.Flatten("channels_last", **self._options(form))(value)  # takes the axes as they are
+
+    def _softmax(self, form: Form, value: Value) -> Value:
+        return keras.layers.Softmax(self._axis, **self._options(form))(value)
 
     def _leaky_relu(self, form: Form, value: Value) -> Value:
         return keras.layers.LeakyReLU(negative_slope=form.attributes["slope"], **self._options(form))(value)

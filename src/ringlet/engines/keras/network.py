@@ -7,7 +7,7 @@ from typing import Any, final
 
 import keras as typed_keras
 
-from ringlet.engines.keras.layers import Arrangement, Form, LayerWriter, Value, channels_last
+from ringlet.engines.keras.layers import Arrangement, Form, LayerWriter, Value, image_layout
 from ringlet.engines.keras.layers_of_training import BatchNorm, FedDropout
 from ringlet.models.spec import ModelSpec, Node
 
@@ -29,11 +29,16 @@ Tensors = Sequence[Any]
 
 @final
 class KerasNetwork:
-    """A network that takes its tensors as arguments; the loss reads the value of node ``prediction``."""
+    """A network that takes its tensors as arguments; the loss reads the value of node ``prediction``.
+
+    Images have the layout that suits the backend. PyTorch's own is also the safe one: on processors its convolutions
+    with the channels last may write beyond their results (seen with 2.13: 1x1, stride 2, 4 channels).
+    """
 
     def __init__(self, spec: ModelSpec, prediction: str, dtype: str) -> None:
-        with channels_last():
-            builder = _Builder(spec, dtype)
+        channels_first = keras.backend.backend() == "torch"
+        with image_layout(channels_first=channels_first):
+            builder = _Builder(spec, dtype, channels_first=channels_first)
             self.model = builder.model(prediction)
         self._trainable = _places(self.model.trainable_variables, builder, [info.name for info in spec.parameters])
         self._statistics = _places(self.model.non_trainable_variables, builder, [info.name for info in spec.state])
@@ -57,9 +62,9 @@ class KerasNetwork:
 class _Builder:
     """Walks a spec and keeps which layer belongs to which node."""
 
-    def __init__(self, spec: ModelSpec, dtype: str) -> None:
-        self._spec, self._dtype = spec, dtype
-        self._writer = LayerWriter(dtype, initializer="zeros")
+    def __init__(self, spec: ModelSpec, dtype: str, *, channels_first: bool) -> None:
+        self._spec, self._dtype, self._axis = spec, dtype, 1 if channels_first else -1
+        self._writer = LayerWriter(dtype, channels_first=channels_first, initializer="zeros")
         self._values: dict[str, Value] = {}
         self._masks: list[Value] = []
         self.owners: dict[int, tuple[str, Arrangement | None]] = {}
@@ -68,12 +73,13 @@ class _Builder:
     def model(self, prediction: str) -> Any:
         spec = self._spec
         images = self._input(spec.input_shape)
-        self._values[spec.nodes[0].name] = self._images_last(images)
+        self._values[spec.nodes[0].name] = self._permuted(images, (2, 3, 1))
         for node in spec.nodes[1:]:
             self._values[node.name] = self._written(node)
         for name, (made, arrangement) in self._writer.weighted.items():
             self._claim(name, made, arrangement)
-        outputs = [self._images_first(self._values[name]) for name in dict.fromkeys((prediction, spec.nodes[-1].name))]
+        seen = dict.fromkeys((prediction, spec.nodes[-1].name))
+        outputs = [self._permuted(self._values[name], (3, 1, 2)) for name in seen]
         return keras.Model([images, *self._masks], outputs)
 
     def _written(self, node: Node) -> Value:
@@ -81,9 +87,9 @@ class _Builder:
         options = {"dtype": self._dtype, "name": self._writer.name(node.name)}
         if node.op == "dropout":
             self._masks.append(self._input(self._spec.shapes[node.name]))
-            return FedDropout(**options)(inputs[0], self._masks[-1])
+            return FedDropout(self._axis, **options)(inputs[0], self._masks[-1])
         if node.op == "batch_norm":
-            made = BatchNorm(node.attributes["momentum"], node.attributes["epsilon"], **options)
+            made = BatchNorm(node.attributes["momentum"], node.attributes["epsilon"], self._axis, **options)
             value = made(inputs[0])
             self._claim(node.name, made, None)
             return value
@@ -100,11 +106,11 @@ class _Builder:
     def _input(self, shape: Sequence[int]) -> Value:
         return keras.Input(tuple(shape), dtype=self._dtype)
 
-    def _images_last(self, value: Value) -> Value:
-        return keras.layers.Permute((2, 3, 1), dtype=self._dtype)(value) if len(value.shape) == 4 else value
-
-    def _images_first(self, value: Value) -> Value:
-        return keras.layers.Permute((3, 1, 2), dtype=self._dtype)(value) if len(value.shape) == 4 else value
+    def _permuted(self, value: Value, axes: tuple[int, int, int]) -> Value:
+        """Images with their axes in another order, if they are not channels first throughout."""
+        if len(value.shape) == 2 or self._axis == 1:
+            return value
+        return keras.layers.Permute(axes, dtype=self._dtype)(value)
 
 
 def _places(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -29,7 +29,6 @@ def compile_training(step: Step, buffers: Buffers) -> Training:
     """See :class:`ringlet.engines.keras.backends.Backend`."""
     shapes, state_shapes = _shapes(buffers.parameters), _shapes(buffers.state)
 
-    @tf.function(reduce_retracing=True)
     def differentiate(
         parameters: Any, state: Any, images: Any, targets: Any, masks: Any, scale: Any
     ) -> tuple[Any, Any, Any, Any]:
@@ -40,10 +39,12 @@ def compile_training(step: Step, buffers: Buffers) -> Training:
         found = tape.gradient(loss, parts, scale, unconnected_gradients="zero")
         return loss, outputs, _join(new_state, state), _join(found, parameters)
 
+    graph = _Graph(differentiate)
+
     def run(images: NDArray[Any], targets: NDArray[Any], masks: Arrays, scale: float, outputs: Floats) -> float:
         flat, state = buffers.parameters.flat, buffers.state.flat
         factor = np.asarray(scale, flat.dtype)
-        loss, result, new_state, found = differentiate(*_tensors(flat, state, images, targets, masks), factor)
+        loss, result, new_state, found = graph(flat, state, images, targets, masks, factor)
         np.copyto(outputs, result.numpy())
         np.copyto(state, new_state.numpy())
         np.copyto(buffers.gradients.flat, found.numpy())
@@ -56,24 +57,35 @@ def compile_inference(infer: Infer, buffers: Buffers) -> Inference:
     """See :class:`ringlet.engines.keras.backends.Backend`."""
     shapes, state_shapes = _shapes(buffers.parameters), _shapes(buffers.state)
 
-    @tf.function(reduce_retracing=True)
     def compute(parameters: Any, state: Any, images: Any, targets: Any, masks: Any) -> tuple[Any, Any]:
         return infer(_split(parameters, shapes), _split(state, state_shapes), images, targets, masks)
 
+    graph = _Graph(compute)
+
     def run(images: NDArray[Any], targets: NDArray[Any], masks: Arrays, outputs: Floats) -> float:
-        loss, result = compute(*_tensors(buffers.parameters.flat, buffers.state.flat, images, targets, masks))
+        loss, result = graph(buffers.parameters.flat, buffers.state.flat, images, targets, masks)
         np.copyto(outputs, result.numpy())
         return float(loss)
 
     return run
 
 
-def _tensors(*arrays: Any) -> list[Any]:
-    """Arrays (and lists of arrays) as tensors: what a graph gets as an array it would compile in as a constant."""
-    return [
-        [tf.convert_to_tensor(part) for part in array] if isinstance(array, list) else tf.convert_to_tensor(array)
-        for array in arrays
-    ]
+class _Graph:
+    """A function of arrays and lists of arrays, traced once, at its first call: all later ones may have more samples."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._traced = tf.function(function), None
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self._traced is None:
+            self._traced = self._function.get_concrete_function(*tf.nest.map_structure(_kind, list(arrays)))
+        return self._traced(*tf.nest.map_structure(tf.convert_to_tensor, list(arrays)))
+
+
+def _kind(array: NDArray[Any]) -> Any:
+    """What a graph must know of an argument: flat buffers keep their length, all else that has axes counts samples."""
+    shape = array.shape if array.ndim < 2 and array.dtype.kind == "f" else (None, *array.shape[1:])
+    return tf.TensorSpec(shape, array.dtype)
 
 
 def _shapes(flat: FlatTensors) -> list[tuple[int, ...]]:
