@@ -131,9 +131,7 @@ class BaseReplica(ABC):
             return self._without_samples(timeline, on_ready)
         outputs = self._outputs(num_samples)
         factor = 1.0 / num_samples if scale is None else float(scale)
-        loss_sum = self._train(
-            inputs, targets, outputs, TrainingPass(factor, (seed, step, shard), timeline, on_ready)
-        )
+        loss_sum = self._train(inputs, targets, outputs, TrainingPass(factor, (seed, step, shard), timeline, on_ready))
         return StepOutput(loss_sum, num_samples, outputs)
 
     def evaluate(self, inputs: NDArray[Any], targets: NDArray[Any]) -> StepOutput:

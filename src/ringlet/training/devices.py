@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from ringlet.comm import world
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.errors import UsageError
 from ringlet.libraries import require
+
+
+def join_workers(config: RunConfig) -> Communicator:
+    """The communicator of all workers; every worker must call. With --device cpu it does without GPUs too."""
+    return world.communicator(gpus=config.device != "cpu")
 
 
 def choose_device(config: RunConfig, comm: Communicator) -> str:

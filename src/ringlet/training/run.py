@@ -15,7 +15,6 @@ import numpy as np
 
 from ringlet import __version__
 from ringlet.checkpoint import CheckpointStore
-from ringlet.comm import world
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig
 from ringlet.data import Source
@@ -23,6 +22,7 @@ from ringlet.errors import DivergedError, InterruptedRunError, UsageError
 from ringlet.guards import faults
 from ringlet.timeline import NO_TIMELINE, RecordedTimeline
 from ringlet.training.callbacks import Announcer, Callback, SaveModel
+from ringlet.training.devices import join_workers
 from ringlet.training.events import (
     Evaluated,
     Event,
@@ -84,7 +84,7 @@ class Run:
     """
 
     def __init__(self, config: RunConfig, communicator: Communicator | None = None) -> None:
-        comm = world.communicator() if communicator is None else communicator
+        comm = join_workers(config) if communicator is None else communicator
         self.is_leader = comm.rank == 0
         if self.is_leader:
             check_run_directory(config)

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringlet import __version__
-from ringlet.comm import world
 from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig
@@ -39,7 +38,7 @@ from ringlet.timeline import NO_TIMELINE, Timeline
 from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
-from ringlet.training.devices import choose_device
+from ringlet.training.devices import choose_device, join_workers
 from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
@@ -82,7 +81,7 @@ class Trainer:
         options |= {key: value for key, value in names.items() if value is not None}
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
         self.callbacks = tuple(callbacks)
-        self.comm = world.communicator() if communicator is None else communicator
+        self.comm = join_workers(self.config) if communicator is None else communicator
         self.timeline = timeline
         self.num_shards = self.config.num_shards(self.comm.size)
         self.remarks = assemble.check_workers(self.config, self.comm)

@@ -38,15 +38,15 @@ class BatchNorm(keras.layers.Layer):
         shape[self._axis] = -1
         if training:
             axes = tuple(axis for axis in range(rank) if axis != self._axis % rank)
-            mean = ops.mean(value, axes)
-            variance = ops.mean(ops.square(value - ops.reshape(mean, shape)), axes)
-            self._follow([ops.shape(value)[axis] for axis in axes], mean, variance)
+            count = ops.prod(ops.cast(ops.stack([ops.shape(value)[axis] for axis in axes]), value.dtype))
+            mean = ops.sum(value, axes) / count  # Keras' own mean may be one of float32
+            variance = ops.sum(ops.square(value - ops.reshape(mean, shape)), axes) / count
+            self._follow(count, mean, variance)
         factor = self.scale * ops.rsqrt(variance + self._epsilon)
         return (value - ops.reshape(mean, shape)) * ops.reshape(factor, shape) + ops.reshape(self.shift, shape)
 
-    def _follow(self, extents: Any, mean: Any, variance: Any) -> None:
+    def _follow(self, count: Any, mean: Any, variance: Any) -> None:
         ops, share = keras.ops, 1 - self._momentum
-        count = ops.prod(ops.cast(ops.stack(extents), variance.dtype))
         unbiased = variance * (count / ops.maximum(count - 1, 1))
         for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
             running.assign(self._momentum * running + share * ops.stop_gradient(new))

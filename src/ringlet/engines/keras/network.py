@@ -53,10 +53,11 @@ class KerasNetwork:
         ]
         statistics = [state[place] for place, _ in self._statistics]
         values, changed = self.model.stateless_call(trainable, statistics, [images, *masks], training=training)
+        seen = values if isinstance(values, list | tuple) else [values]  # Keras takes a single one out of its list
         new_state = list(state)
         for (place, _), value in zip(self._statistics, changed, strict=True):
             new_state[place] = value
-        return values[0], values[-1], new_state
+        return seen[0], seen[-1], new_state
 
 
 class _Builder:
@@ -113,9 +114,7 @@ class _Builder:
         return keras.layers.Permute(axes, dtype=self._dtype)(value)
 
 
-def _places(
-    variables: Sequence[Any], builder: _Builder, names: Sequence[str]
-) -> list[tuple[int, Arrangement | None]]:
+def _places(variables: Sequence[Any], builder: _Builder, names: Sequence[str]) -> list[tuple[int, Arrangement | None]]:
     """For each variable of the model the place of its tensor among ``names``, and its arrangement."""
     found = [builder.owners[id(variable)] for variable in variables]
     places = {name: place for place, name in enumerate(names)}

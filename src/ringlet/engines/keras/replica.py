@@ -24,8 +24,8 @@ class KerasReplica(BaseReplica):
 
     A pass with its gradients is one compiled function, so all of it counts as forward in a timeline, and gradients are
     reported as one range at the end. Parameters are copied to the backend before a pass and gradients from it, as far
-    as the backend needs that. ``threads`` must be set before the backend begins: :func:`ringlet.engines.keras.import_keras`.
-    ``kernels`` draw the masks of dropout.
+    as the backend needs that. ``threads`` have no effect here: a backend must know them before it begins, so
+    :func:`ringlet.engines.keras.import_keras` sets them. ``kernels`` draw the masks of dropout.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class KerasReplica(BaseReplica):
         kernels: Kernels | str | None = None,
         parameters: Floats | None = None,
         gradients: Floats | None = None,
-        threads: int | None = None,  # noqa: ARG002 - see above
+        threads: int | None = None,  # noqa: ARG002
     ) -> None:
         super().__init__(
             spec,

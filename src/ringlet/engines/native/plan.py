@@ -23,8 +23,8 @@ from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, fuse
 from ringlet.engines.native.operations import Operation, create_operation
 from ringlet.engines.native.placement import place_values
 from ringlet.engines.native.readiness import BackwardPart, backward_parts, final_ranges
-from ringlet.engines.targets import TargetEncoder
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
+from ringlet.engines.targets import TargetEncoder
 from ringlet.kernels.contract import Kernels, padded_lanes
 from ringlet.models.spec import ModelSpec
 

@@ -41,7 +41,7 @@ class HostGradients:
         self._missing: list[int] = []
         self._on_ready: OnReady | None = None
         for index, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(partial(self._take, index))
+            parameter.register_post_accumulate_grad_hook(partial(self._take, index))  # type: ignore[no-untyped-call]
 
     def compute(self, loss: Tensor, scale: float, on_ready: OnReady | None) -> None:
         """See :class:`Gradients`."""

@@ -71,5 +71,5 @@ class DeviceMemory:
 def _parts(copy: Tensor, like: FlatTensors) -> list[Tensor]:
     """Pieces of a flat copy; detached, so that each is a leaf of its own."""
     sizes = [view.size for view in like.views.values()]
-    pieces = copy.split(sizes) if sizes else ()
+    pieces = torch.split(copy, sizes) if sizes else ()
     return [piece.view(view.shape).detach() for piece, view in zip(pieces, like.views.values(), strict=True)]

@@ -47,6 +47,9 @@ class Backend(Protocol):
     def set_threads(self, number: int) -> None:
         """Use so many threads, unless the backend has begun to compute with its own number."""
 
+    def allow(self, dtype: np.dtype[Any]) -> None:
+        """Make ready to compute in ``dtype``, or refuse it."""
+
     def compile_training(self, step: Step, buffers: Buffers) -> Training:
         """A pass with its gradients."""
 
@@ -56,8 +59,6 @@ class Backend(Protocol):
 
 def current(dtype: np.dtype[Any]) -> Backend:
     """The module of the backend that Keras uses, made ready for ``dtype``."""
-    name = keras.backend.backend()
-    module = import_module(f"{__name__}.{name}")
-    if name == "jax" and dtype == np.float64:
-        module.allow_float64()
-    return cast(Backend, module)
+    backend = cast(Backend, import_module(f"{__name__}.{keras.backend.backend()}"))
+    backend.allow(dtype)
+    return backend

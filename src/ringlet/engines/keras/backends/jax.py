@@ -25,9 +25,10 @@ def set_threads(number: int) -> None:
     os.environ.setdefault("PJRT_NPROC", str(number))
 
 
-def allow_float64() -> None:
-    """Let this process compute in float64, which JAX does not do by default."""
-    jax.config.update("jax_enable_x64", True)
+def allow(dtype: np.dtype[Any]) -> None:
+    """See :class:`ringlet.engines.keras.backends.Backend`; for float64 the whole process must be switched."""
+    if dtype == np.float64:
+        jax.config.update("jax_enable_x64", True)
 
 
 def compile_training(step: Step, buffers: Buffers) -> Training:

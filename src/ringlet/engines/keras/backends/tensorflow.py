@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import tensorflow as typed_tf
@@ -23,6 +23,10 @@ def set_threads(number: int) -> None:
     with suppress(RuntimeError):  # it has begun: the number stays
         tf.config.threading.set_intra_op_parallelism_threads(number)
         tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def allow(dtype: np.dtype[Any]) -> None:  # noqa: ARG001
+    """See :class:`ringlet.engines.keras.backends.Backend`; TensorFlow has both."""
 
 
 def compile_training(step: Step, buffers: Buffers) -> Training:
@@ -70,11 +74,13 @@ def compile_inference(infer: Infer, buffers: Buffers) -> Inference:
     return run
 
 
+@final
 class _Graph:
-    """A function of arrays and lists of arrays, traced once, at its first call: all later ones may have more samples."""
+    """A function of arrays and lists of arrays, traced at its first call, for any number of samples."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self._traced = tf.function(function), None
+        self._function = tf.function(function)
+        self._traced: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
         if self._traced is None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.engines.keras.backends import Arrays, Buffers, Infer, Inference, Step, Training
+from ringlet.errors import UsageError
 
 torch: Any = typed_torch
 
@@ -20,13 +21,22 @@ def set_threads(number: int) -> None:
     torch.set_num_threads(number)
 
 
+def allow(dtype: np.dtype[Any]) -> None:
+    """See :class:`ringlet.engines.keras.backends.Backend`."""
+    if dtype == np.float64:
+        raise UsageError(
+            "dtype = float64 and Keras on PyTorch exclude each other: Keras multiplies matrices in float32 there. Give "
+            "engine = torch, or set KERAS_BACKEND=tensorflow or jax"
+        )
+
+
 def compile_training(step: Step, buffers: Buffers) -> Training:
     """See :class:`ringlet.engines.keras.backends.Backend`."""
 
     def run(images: NDArray[Any], targets: NDArray[Any], masks: Arrays, scale: float, outputs: Floats) -> float:
         parameters = [tensor.detach().requires_grad_() for tensor in _tensors(buffers.parameters)]
-        given = [_tensor(array) for array in (images, targets)]
-        loss, result, new_state = step(parameters, _tensors(buffers.state), *given, [_tensor(mask) for mask in masks])
+        factors = [_tensor(mask) for mask in masks]
+        loss, result, new_state = step(parameters, _tensors(buffers.state), _tensor(images), _tensor(targets), factors)
         np.copyto(outputs, _array(result))
         if parameters:
             found = torch.autograd.grad(
@@ -44,9 +54,9 @@ def compile_inference(infer: Infer, buffers: Buffers) -> Inference:
 
     def run(images: NDArray[Any], targets: NDArray[Any], masks: Arrays, outputs: Floats) -> float:
         with torch.no_grad():
-            given = [_tensor(array) for array in (images, targets)]
-            tensors = _tensors(buffers.parameters), _tensors(buffers.state)
-            loss, result = infer(*tensors, *given, [_tensor(mask) for mask in masks])
+            parameters, state = _tensors(buffers.parameters), _tensors(buffers.state)
+            factors = [_tensor(mask) for mask in masks]
+            loss, result = infer(parameters, state, _tensor(images), _tensor(targets), factors)
         np.copyto(outputs, _array(result))
         return float(loss.item())
 
