@@ -55,7 +55,7 @@ def test_an_unknown_engine_suggests_the_nearest(spec):
 @pytest.mark.parametrize("engine", ["torch", "keras"])
 def test_a_missing_framework_says_how_to_get_it(spec, engine, monkeypatch):
     monkeypatch.setitem(sys.modules, engine, None)
-    monkeypatch.setattr("ringlet.engines.keras.find_spec", lambda name: None)
+    monkeypatch.setattr("ringlet.engines.keras.find_spec", lambda _: None)
     with pytest.raises(UsageError, match=rf'pip install "ringlet\[{engine}\]"'):
         create_replica(engine, spec)
 
@@ -116,9 +116,7 @@ def test_copies_on_a_device_compute_the_same(spec, monkeypatch):
     from ringlet.engines.torch.memory import DeviceMemory
 
     monkeypatch.setattr(module, "make_memory", DeviceMemory)
-    monkeypatch.setattr(
-        module, "make_gradients", lambda spec, parameters, flat, _: DeviceGradients(spec, parameters, flat)
-    )
+    monkeypatch.setattr(module, "make_gradients", lambda *parts: DeviceGradients(*parts[:3]))
     judge = NativeReplica(spec, local_batch_size=5, dtype="float64")
     copied = create_replica("torch", spec, local_batch_size=5, dtype="float64", threads=1)
     assert isinstance(copied._memory, DeviceMemory)

@@ -61,7 +61,7 @@ def test_keras_engine(backend, tmp_path):
         env={**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), **ours},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=290,
         check=False,
     )
     assert process.returncode == 0, process.stderr[-4000:]
