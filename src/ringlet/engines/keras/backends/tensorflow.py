@@ -25,7 +25,7 @@ def set_threads(number: int) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def allow(dtype: np.dtype[Any]) -> None:  # noqa: ARG001
+def allow(dtype: np.dtype[Any]) -> None:
     """See :class:`ringlet.engines.keras.backends.Backend`; TensorFlow has both."""
 
 
