@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ringlet import Predictor, RunConfig, Trainer, load_dataset
-from ringlet.inference.libraries import switch_telemetry_off
+from ringlet.libraries import switch_telemetry_off
 
 pytestmark = [pytest.mark.xdist_group("cli_export"), pytest.mark.filterwarnings("ignore")]
 switch_telemetry_off()

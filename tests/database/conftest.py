@@ -15,7 +15,7 @@ from private_server import Server, missing
 
 from ringlet.data.normalization import BYTES
 from ringlet.database.models import NewModel
-from ringlet.inference.libraries import switch_telemetry_off
+from ringlet.libraries import switch_telemetry_off
 from ringlet.models import builder as b
 from ringlet.models.files import save_model
 from ringlet.models.initializers import initial_values

@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from ringlet.engines.keys import dropout_key
 from ringlet.engines.native import NativeReplica
-from ringlet.engines.native.keys import dropout_key
 from ringlet.kernels import available, load
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests here share their network
 
 from ringlet import Trainer
 from ringlet.config import RunConfig
-from ringlet.inference.libraries import switch_telemetry_off
+from ringlet.libraries import switch_telemetry_off
 from ringlet.training.run_directory import CONFIG, MODEL
 
 switch_telemetry_off()

@@ -207,7 +207,7 @@ def test_no_telemetry_is_loaded():
     pytest.importorskip("openvino")
     code = (
         "import sys\n"
-        "from ringlet.inference.libraries import require\n"
+        "from ringlet.libraries import require\n"
         "require('openvino'); require('openvino.opset13')\n"
         "print([name for name, module in sys.modules.items() if name.startswith('openvino_telemetry') and module])"
     )

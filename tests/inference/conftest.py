@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from ringlet.data.normalization import BYTES, Normalization
-from ringlet.inference.libraries import switch_telemetry_off
+from ringlet.libraries import switch_telemetry_off
 from ringlet.models import builder as b
 from ringlet.models.files import save_model
 from ringlet.models.initializers import initial_values

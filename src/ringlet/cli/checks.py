@@ -15,6 +15,7 @@ OPTIONAL_LIBRARIES = (
     ("PyTorch", "torch", "torch"),
     ("Keras", "keras", "keras"),
     ("TensorFlow", "tensorflow", "keras"),
+    ("JAX", "jax", "jax"),
     ("OpenVINO", "openvino", "openvino"),
     ("Quantisation (nncf)", "nncf", "openvino"),
     ("ONNX", "onnx", "onnx"),
@@ -61,6 +62,7 @@ def all_checks() -> list[Check]:
         Check("Cores", "ok", f"{_num_cores()} usable"),
         *_blas(),
         *(_optional(*entry) for entry in OPTIONAL_LIBRARIES),
+        Check("Engines", "ok", _engines()),
         _launcher(),
         _data_cache(),
     ]
@@ -111,6 +113,17 @@ def _optional(title: str, module: str, extra: str) -> Check:
     if find_spec(module) is None:
         return Check(title, "missing", "not installed", INSTALL.format(extra=extra))
     return Check(title, "ok", _version(module) or "installed")
+
+
+def _engines() -> str:
+    """What --engine can be here, and on which backends Keras could run."""
+    found = ["native"]
+    if find_spec("torch") is not None:
+        found.append("torch")
+    backends = [name for name in ("tensorflow", "torch", "jax") if find_spec(name) is not None]
+    if find_spec("keras") is not None and backends:
+        found.append(f"keras (on {', '.join(backends)}: KERAS_BACKEND)")
+    return ", ".join(found)
 
 
 def _kernels() -> list[Check]:

@@ -101,7 +101,7 @@ def _describe(run: Run, config: RunConfig) -> None:
     console.print(layer_table(trainer.spec))
     display.heading("**** Parameters:")
     shown = {**config.to_dict(), "learning_rate": trainer.optimizer.learning_rate, "loss_func": trainer.loss}
-    shown |= {"metrics": trainer.metrics, "kernels": trainer.replica.kernels.name}
+    shown |= {"metrics": trainer.metrics, "kernels": trainer.kernels.name, "device": trainer.device}
     console.print(display.pairs({name: _value(shown[name]) for name in config.names() if name in shown}))
     sizes = {name: getattr(trainer.dataset, name) for name in ("train", "validation", "test")}
     display.heading(_workers_line(trainer))

@@ -18,11 +18,12 @@ KINDS = ("auto", "single", "node", "mpi", "torch")
 _BY_LAUNCHER = {"local": "node", "torchrun": "torch", "mpich": "mpi", "openmpi": "mpi", "slurm": "mpi"}
 
 
-def connect(kind: str = "auto") -> Communicator:
+def connect(kind: str = "auto", *, gpus: bool = True) -> Communicator:
     """The communicator of all ranks of this job; every rank must call.
 
     ``auto`` goes by the launcher: shared memory under Ringlet's own, MPI under mpiexec, mpirun and srun,
-    ``torch.distributed`` under torchrun, and a single rank where there is no launcher.
+    ``torch.distributed`` under torchrun, and a single rank where there is no launcher. Without ``gpus`` none is used,
+    as NCCL would under torchrun.
     """
     if kind not in KINDS:
         raise UnknownNameError("communicator", kind, KINDS)
@@ -38,7 +39,7 @@ def connect(kind: str = "auto") -> Communicator:
         return join_mpi(world)
     from ringlet.comm.torch_distributed import join_torch
 
-    return join_torch(world)
+    return join_torch(world, gpus=gpus)
 
 
 def abort_on_exception(communicator: Communicator) -> None:

@@ -45,10 +45,11 @@ def _let_go_of_all() -> None:
         wire.let_go()
 
 
-def join_torch(world: World | None = None) -> Communicator:
+def join_torch(world: World | None = None, *, gpus: bool = True) -> Communicator:
     """The communicator of all ranks that torchrun started; every rank must call.
 
-    If the program has initialised torch.distributed, its ranks are taken from there.
+    If the program has initialised torch.distributed, its ranks are taken from there. Without ``gpus`` they speak over
+    Gloo even where NCCL could be used.
     """
     distributed = _load_torch().distributed
     if distributed.is_initialized():
@@ -59,7 +60,7 @@ def join_torch(world: World | None = None) -> Communicator:
             "MASTER_ADDR are not set). Start it with: torchrun --nproc-per-node 2 script.py"
         )
     store, rank, size = next(iter(distributed.rendezvous("env://", world.rank, world.size, timeout=PATIENCE)))
-    return _over_store(store, rank, size, _default_backend(), ranks_per_node_from_environment())
+    return _over_store(store, rank, size, _default_backend() if gpus else "gloo", ranks_per_node_from_environment())
 
 
 def torch_communicator(group: Any, ranks_per_node: int | None = None) -> Communicator:

@@ -28,8 +28,8 @@ class NotInitializedError(RingletError, ValueError):
     """A question about ranks before :func:`init`."""
 
 
-def init(kind: str = "auto") -> None:
-    """Find the other ranks; every rank must call. Harmless when repeated.
+def init(kind: str = "auto", *, gpus: bool = True) -> None:
+    """Find the other ranks; every rank must call. Harmless when repeated. ``gpus``: see :func:`connect`.
 
     From now on an exception that nobody catches ends all ranks: the others would wait for this one forever.
     """
@@ -37,7 +37,7 @@ def init(kind: str = "auto") -> None:
     if _communicator is not None:
         return
     if _connection is None:
-        _connection = connect(kind)
+        _connection = connect(kind, gpus=gpus)
         abort_on_exception(_connection)
     _communicator = _connection
 
@@ -69,9 +69,9 @@ def is_initialized() -> bool:
     return _communicator is not None
 
 
-def communicator() -> Communicator:
+def communicator(*, gpus: bool = True) -> Communicator:
     """The communicator of all ranks; calls :func:`init` if nobody has."""
-    init()
+    init(gpus=gpus)
     return _initialized()
 
 

@@ -163,6 +163,12 @@ class ScheduleOptions(Section):
 class MachineOptions(Section):
     """Machine"""
 
+    engine: Literal["native", "torch", "keras"] = option(
+        "native", "what computes: Ringlet's own kernels, PyTorch, or Keras on its backend (KERAS_BACKEND)"
+    )
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", "where engine torch computes; auto: a GPU for each worker of a machine that has any, else the processor"
+    )
     threads: int | None = option(
         None, "threads of each worker's arithmetic; default: the cores, shared by a machine's workers", ge=1, le=4096
     )
@@ -237,7 +243,7 @@ class CompatibilityOptions(Section):
     enable_fused_conv_bn_relu: bool = option(False, "no effect: the plan decides what to fuse")
     tracing: bool = option(False, "no effect: events.ndjson holds the figures of every step")
     tracer_output: str | None = option(None, "no effect, as tracing")
-    enable_gpu: bool = option(False, "no effect: the native engine computes on the processor")
+    enable_gpu: bool = option(False, "no effect: give engine = torch, which takes GPUs")
 
 
 SECTIONS: tuple[type[Section], ...] = (

@@ -136,6 +136,16 @@ def _contradictions(config: RunConfig) -> list[str]:
     """Options that exclude each other."""
     checks = [
         (
+            config.device == "cuda" and config.engine == "native",
+            "device = cuda and engine = native exclude each other: Ringlet's own kernels compute on the processor. "
+            "Give engine = torch",
+        ),
+        (
+            config.device != "auto" and config.engine == "keras",
+            f"device = {config.device} and engine = keras exclude each other: the backend of Keras chooses its device "
+            "itself. Leave device out; CUDA_VISIBLE_DEVICES= hides GPUs from it",
+        ),
+        (
             config.batch_size is not None,
             f"batch_size = {config.batch_size} and local_batch_size = {config.local_batch_size} are the same option "
             "and differ: give one of them",

@@ -96,7 +96,7 @@ def about(kind: str | None = None) -> str:
 
     if kind is not None:
         with _starting():
-            from ringlet.inference.libraries import require
+            from ringlet.libraries import require
 
             _cache()
             if kind != "ringlet":

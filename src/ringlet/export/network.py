@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.models import pooling
 from ringlet.models.attributes import Shape
+from ringlet.models.pooling import Pads
 
 Floats = NDArray[np.float32]
-Pads = tuple[tuple[int, int], tuple[int, int]]
-"""(before, behind) for rows and for columns."""
-
-
 SMALL = 16
 """Tensors with fewer elements stay float32 in a half-precision export."""
 
@@ -69,16 +67,5 @@ class Network:
 
 
 def pool_pads(layer: Layer, source: Shape) -> Pads:
-    """Padding with which whole windows, rounded down, give the layer's output: ``ceil_mode`` is in the end padding.
-
-    So no target's own rule for windows that are cut at the border counts: that is where they disagree. The end padding
-    is always smaller than the window, and smaller than the padding asked for where no window reaches that far.
-    """
-    attributes = layer.attributes
-    rows, columns = (
-        (padding, max((count - 1) * stride + kernel - extent - padding, 0))
-        for extent, count, kernel, stride, padding in zip(
-            source[1:], layer.shape[1:], *(attributes[name] for name in ("kernel", "stride", "padding")), strict=True
-        )
-    )
-    return rows, columns
+    """See :func:`ringlet.models.pooling.pool_pads`."""
+    return pooling.pool_pads(layer.attributes, source, layer.shape)

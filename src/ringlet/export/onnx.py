@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ringlet.export.network import SMALL, Layer, Network, pool_pads
 from ringlet.inference.description import INPUT, KEY, OUTPUT, Description
-from ringlet.inference.libraries import require
 from ringlet.kernels.contract import ARCTANH_LIMIT
+from ringlet.libraries import require
 
 OPSET, IR_VERSION = 17, 8
 """Of 2022: everything needed is there, and every runtime in use reads it."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from ringlet.export.network import Floats, Layer, Network, pool_pads
 from ringlet.inference.description import INPUT, KEY, OUTPUT, Description
-from ringlet.inference.libraries import require
 from ringlet.kernels.contract import ARCTANH_LIMIT
+from ringlet.libraries import require
 
 Value = Any
 """A node of an OpenVINO graph."""

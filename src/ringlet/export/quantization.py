@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ringlet.inference.description import INPUT
-from ringlet.inference.libraries import require
+from ringlet.libraries import require
 
 
 def quantize(model: Any, values: NDArray[Any], *, by_name: bool) -> Any:

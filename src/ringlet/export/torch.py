@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from ringlet.export.network import SMALL, Layer, Network, pool_pads
+from ringlet.engines.torch.expressions import WITHOUT_TENSORS, expression
+from ringlet.export.network import SMALL, Layer, Network
 from ringlet.inference.description import KEY, Description
-from ringlet.kernels.contract import ARCTANH_LIMIT
 
 WEIGHTS_SUFFIX = ".safetensors"
-_LIMIT = 1 - 2 * float(np.finfo(np.float32).eps)
 
 _DEFAULTS = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1, "output_padding": (0, 0)}
 _PURPOSE = "From stored values, as the training data had them, to the outputs of the network."
@@ -174,52 +173,13 @@ class _Writer:
 
     def _expression(self, layer: Layer) -> str:
         names = [self._variables[name] for name in layer.inputs]
-        own, x = self._names[layer.name], names[0]
-        if layer.op in _FUNCTIONS:
-            return _FUNCTIONS[layer.op].format(x=x)
-        match layer.op:
-            case "max_pool2d" | "avg_pool2d":
-                return self._pool(layer, x)
-            case "affine":
-                return f"{x} * self.{own}_scale + self.{own}_shift"
-            case "leaky_relu":
-                return f"functional.leaky_relu({x}, {layer.attributes['slope']!r})"
-            case "add":
-                return " + ".join(names)
-            case "concat":
-                return f"torch.cat(({', '.join(names)}), 1)"
-        return f"self.{own}({x})"
-
-    def _pool(self, layer: Layer, x: str) -> str:
-        """PyTorch pads both sides alike and counts padding's windows its own way, so uneven padding is spelled out."""
-        (top, bottom), (left, right) = pool_pads(layer, self._network.shape(layer.inputs[0]))
-        attributes = layer.attributes
-        window = f"{attributes['kernel']}, {attributes['stride']}"
-        kind = "max" if layer.op == "max_pool2d" else "avg"
-        extra = ", count_include_pad=False" if kind == "avg" else ""
-        if (top, left) == (bottom, right):
-            padding = "" if (top, left) == (0, 0) else f", padding={(top, left)}"
-            return f"functional.{kind}_pool2d({x}, {window}{padding}{extra if padding else ''})"
-        pads = (left, right, top, bottom)
-        if kind == "max":
-            return f'functional.max_pool2d(functional.pad({x}, {pads}, value=float("-inf")), {window})'
-        ones = f"functional.pad(torch.ones_like({x}[:1, :1]), {pads})"
-        mean = f"functional.avg_pool2d(functional.pad({x}, {pads}), {window})"
-        return f"{mean} / functional.avg_pool2d({ones}, {window})"
-
-
-_FUNCTIONS = {
-    "relu": "functional.relu({x})",
-    "relu6": "functional.relu6({x})",
-    "sigmoid": "torch.sigmoid({x})",
-    "tanh": "torch.tanh({x})",
-    "log_sigmoid": "functional.logsigmoid({x})",
-    "arctanh": f"{{x}}.clamp({-_LIMIT!r}, {_LIMIT!r}).atanh().clamp({-ARCTANH_LIMIT}, {ARCTANH_LIMIT})",
-    "softmax": "torch.softmax({x}, 1)",
-    "flatten": "{x}.flatten(1)",
-    "global_avg_pool2d": "{x}.mean((2, 3))",
-    "global_max_pool2d": "{x}.amax((2, 3))",
-}
+        own = self._names[layer.name]
+        if layer.op == "affine":
+            return f"{names[0]} * self.{own}_scale + self.{own}_shift"
+        if layer.op in WITHOUT_TENSORS:
+            before = self._network.shape(layer.inputs[0])
+            return expression(layer.op, layer.attributes, names, before, layer.shape)
+        return f"self.{own}({names[0]})"
 
 
 def _readers(network: Network) -> dict[str, list[int]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, UsageError
-from ringlet.inference.libraries import require
 from ringlet.inference.scoring import Record
+from ringlet.libraries import require
 
 ENDINGS = (".csv", ".json", ".parquet")
 _TOP = "top"

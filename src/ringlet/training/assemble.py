@@ -138,7 +138,8 @@ def check_same_run(config: RunConfig, comm: Communicator, dataset: Dataset, kern
     facts = software_facts(kernels)
     if config.shards is None:
         facts.pop("instruction set", None)  # machines may differ where the last bits may
-    own = {name: value for name, value in config.to_dict().items() if name not in FREE_OPTIONS}
+    free = FREE_OPTIONS - {"engine"}  # it may change between attempts, not between workers
+    own = {name: value for name, value in config.to_dict().items() if name not in free}
     facts |= {f"option {name}": json.dumps(value) for name, value in own.items()}
     parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
     facts |= {f"{name} data": dataset_fingerprint(part) for name, part in parts.items() if part is not None}

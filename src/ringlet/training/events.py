@@ -34,6 +34,8 @@ class RunStarted:
     num_machines: int
     communicator: str
     num_shards: int
+    engine: str
+    device: str
     kernels: str
     config: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -47,6 +49,7 @@ class RunResumed:
     step: int
     num_epochs: int
     num_workers: int
+    engine: str
     versions: Mapping[str, str]
 
 

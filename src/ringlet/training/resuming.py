@@ -23,6 +23,8 @@ FREE_OPTIONS = frozenset(
         "on_nan",
         "digest_every",
         "stall_seconds",
+        "engine",
+        "device",
         "threads",
         "overlap",
         "blocking_mpi",
@@ -34,7 +36,7 @@ FREE_OPTIONS = frozenset(
         "num_pictures",
     }
 )
-"""Options that may differ when a run goes on: they do not change what is learned."""
+"""Options that may differ when a run goes on: they do not change what is learned, but for rounding."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import numpy as np
 
 from ringlet import __version__
 from ringlet.checkpoint import CheckpointStore
-from ringlet.comm import world
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig
 from ringlet.data import Source
@@ -23,6 +22,7 @@ from ringlet.errors import DivergedError, InterruptedRunError, UsageError
 from ringlet.guards import faults
 from ringlet.timeline import NO_TIMELINE, RecordedTimeline
 from ringlet.training.callbacks import Announcer, Callback, SaveModel
+from ringlet.training.devices import join_workers
 from ringlet.training.events import (
     Evaluated,
     Event,
@@ -84,7 +84,7 @@ class Run:
     """
 
     def __init__(self, config: RunConfig, communicator: Communicator | None = None) -> None:
-        comm = world.communicator() if communicator is None else communicator
+        comm = join_workers(config) if communicator is None else communicator
         self.is_leader = comm.rank == 0
         if self.is_leader:
             check_run_directory(config)
@@ -173,7 +173,9 @@ class Run:
             num_machines=len(trainer.comm.local_sizes),
             communicator=trainer.comm.name,
             num_shards=trainer.num_shards,
-            kernels=trainer.replica.kernels.name,
+            engine=self.config.engine,
+            device=trainer.device,
+            kernels=trainer.kernels.name,
             config=self.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
@@ -229,7 +231,7 @@ class _Execution:
             remove_pictures_after(self.directory.pictures, trainer.progress.num_epochs)
         progress = trainer.progress
         about = progress.num_epochs, progress.num_steps, self.run_.config.num_epochs, trainer.comm.size
-        self.announce(RunResumed(*about, self.run_.started().versions))
+        self.announce(RunResumed(*about, self.run_.config.engine, self.run_.started().versions))
         if progress.stopped is not None:
             self.control.stop(progress.stopped)
 

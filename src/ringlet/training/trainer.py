@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringlet import __version__
-from ringlet.comm import world
 from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig
 from ringlet.data import BatchLoader, Dataset, Source
-from ringlet.engines.native import NativeReplica
+from ringlet.engines.base import BaseReplica
+from ringlet.engines.registry import create_replica
 from ringlet.errors import CheckpointError, ConfigError, DataError, ModelFileError
 from ringlet.guards import faults
 from ringlet.guards.digest import ReplicaGuard
@@ -38,6 +38,7 @@ from ringlet.timeline import NO_TIMELINE, Timeline
 from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
+from ringlet.training.devices import choose_device, join_workers
 from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
@@ -80,7 +81,7 @@ class Trainer:
         options |= {key: value for key, value in names.items() if value is not None}
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
         self.callbacks = tuple(callbacks)
-        self.comm = world.communicator() if communicator is None else communicator
+        self.comm = join_workers(self.config) if communicator is None else communicator
         self.timeline = timeline
         self.num_shards = self.config.num_shards(self.comm.size)
         self.remarks = assemble.check_workers(self.config, self.comm)
@@ -93,11 +94,12 @@ class Trainer:
         self.progress = Progress()
         schedule = self._make_schedule(self.config.num_epochs)
         self._threads = chosen_threads(self.config, self.comm.local_size)
-        self._kernels = load_kernels(self.config.kernels)
+        self.kernels = load_kernels(self.config.kernels)
+        self.device = choose_device(self.config, self.comm)
         self.strategy = self._make_strategy()
         self.replica = self._make_replica()
         self.strategy.attach(self.replica)
-        assemble.check_same_run(self.config, self.comm, self.dataset, self._kernels)
+        assemble.check_same_run(self.config, self.comm, self.dataset, self.kernels)
         faults.reach("start", self.comm.rank, 0)
         self._place: tuple[Path, Callable[[str], None], Callable[[], int]] | None = None
         self._best_step: int | None = None
@@ -278,37 +280,39 @@ class Trainer:
             self.comm,
             layout,
             self.optimizer,
-            self._kernels,
+            self.kernels,
             num_shards=self.num_shards,
             options=options,
             timeline=self.timeline,
         )
 
-    def _make_replica(self) -> NativeReplica:
+    def _make_replica(self) -> BaseReplica:
         """Rank 0 draws or loads the weights; the strategy gives them to all."""
         config = self.config
-        replica = NativeReplica(
+        replica = create_replica(
+            config.engine,
             self.spec,
             loss=self.loss,
             local_batch_size=-(-self.global_batch_size // self.num_shards),
             dtype=config.dtype,
             seed=config.seed,
-            kernels=self._kernels,
+            kernels=self.kernels,
             parameters=self.strategy.parameters,
             gradients=self.strategy.gradients,
             threads=self._threads,
             exact=config.exact,
+            device=self.device,
             tuning="measured" if config.shards is None else "rule",
         )
         if self.comm.rank == 0:
             replica.initialize(config.seed)
             if config.weights_and_bias_filename is not None:
                 load_weights(replica, Path(config.weights_and_bias_filename))
-        if self.comm.size > 1:
+        if self.comm.size > 1 and config.engine == "native":
             self._tune_in_turn(replica)
         return replica
 
-    def _tune_in_turn(self, replica: NativeReplica) -> None:
+    def _tune_in_turn(self, replica: BaseReplica) -> None:
         """One rank of each machine measures convolution algorithms in peace; the others take what it has found."""
         if self.comm.local_rank == 0:
             replica.prepare()
@@ -338,7 +342,7 @@ class Trainer:
         return source
 
 
-def load_weights(replica: NativeReplica, path: Path) -> None:
+def load_weights(replica: BaseReplica, path: Path) -> None:
     """Copy the tensors of a model file into a replica; they must be those of its network."""
     file = load_model_file(path / "model.safetensors" if path.is_dir() else path)
     views = {**replica.parameters.views, **replica.state.views}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.engines.native.keys import mix
-from ringlet.engines.native.targets import TargetEncoder
+from ringlet.engines.keys import mix
+from ringlet.engines.targets import TargetEncoder
 from ringlet.kernels.contract import Kernels
 
 Action = Callable[[], object]

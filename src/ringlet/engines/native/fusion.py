@@ -1,4 +1,4 @@
-"""From a spec's nodes to what the native engine runs: ReLU joins what feeds it, the loss joins the last node.
+"""From a spec's nodes to what the native engine runs: ReLU joins what feeds it.
 
 A ReLU between such an operation and a maximum pool moves behind the pool, where there is less to do: the maximum of
 rectified values is the rectified maximum, and so are the gradients. Its input then need not outlive the forward pass.
@@ -9,23 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ringlet.errors import UnknownNameError
 from ringlet.models.spec import ModelSpec, Node
-
-LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae")
-"""Losses by the names that users write."""
 
 TAKES_RELU = frozenset({"conv2d", "conv2d_transpose", "dense", "batch_norm"})
 """Operations whose kernels apply ReLU in the same pass."""
 
 COMMUTES_WITH_RELU = frozenset({"max_pool2d", "global_max_pool2d"})
 """Operations that may come before the ReLU instead of after it."""
-
-_FUSED_LOSSES = {
-    ("softmax", "categorical_cross_entropy"): "softmax_cross_entropy",
-    ("sigmoid", "binary_cross_entropy"): "sigmoid_binary_cross_entropy",
-    ("sigmoid", "bce_dice"): "sigmoid_bce_dice",
-}
 
 
 @dataclass(frozen=True)
@@ -42,15 +32,6 @@ class FusedNode:
     def inputs(self) -> tuple[str, ...]:
         """Names of the values it reads."""
         return self.node.inputs
-
-
-@dataclass(frozen=True)
-class Head:
-    """Where the loss looks: the kernel's loss, the value it reads, and whether the last node is part of it."""
-
-    kind: str
-    prediction: str
-    skips_last_node: bool
 
 
 def fuse(spec: ModelSpec) -> tuple[FusedNode, ...]:
@@ -78,17 +59,6 @@ def fuse(spec: ModelSpec) -> tuple[FusedNode, ...]:
         for index, node in enumerate(spec.nodes)
         if node.name in used and node.op != "input" and node.name not in relus
     )
-
-
-def loss_head(spec: ModelSpec, loss: str) -> Head:
-    """How ``loss`` meets the last node: softmax and sigmoid join their cross-entropy, which then sees logits."""
-    if loss not in LOSSES:
-        raise UnknownNameError("loss", loss, LOSSES)
-    last = spec.nodes[-1]
-    fused = _FUSED_LOSSES.get((last.op, loss))
-    if fused is not None:
-        return Head(fused, last.inputs[0], True)
-    return Head(loss, last.name, False)
 
 
 def _ancestors(spec: ModelSpec) -> set[str]:

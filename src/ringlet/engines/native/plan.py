@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from ringlet.engines.contract import FlatTensors
+from ringlet.engines.heads import Head, loss_head
 from ringlet.engines.native.binding import Action, BoundCall, StepContext, bind
 from ringlet.engines.native.buffers import Arena, Call, Storage, assign_offsets, lifetimes, new_tensor, peak_bytes
 from ringlet.engines.native.emission import Emitter
-from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, Head, fuse, loss_head
+from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, fuse
 from ringlet.engines.native.operations import Operation, create_operation
 from ringlet.engines.native.placement import place_values
 from ringlet.engines.native.readiness import BackwardPart, backward_parts, final_ranges
-from ringlet.engines.native.targets import TargetEncoder
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
+from ringlet.engines.targets import TargetEncoder
 from ringlet.kernels.contract import Kernels, padded_lanes
 from ringlet.models.spec import ModelSpec
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
 from ringlet.inference.description import KEY, Description
-from ringlet.inference.libraries import require
 from ringlet.inference.runtimes.contract import Outputs
+from ringlet.libraries import require
 
 _MAX_DESCRIPTION = 8 << 20
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
 from ringlet.inference.description import KEY, Description
-from ringlet.inference.libraries import require
 from ringlet.inference.runtimes.contract import Outputs
+from ringlet.libraries import require
 
 
 @final

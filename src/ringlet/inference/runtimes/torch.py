@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
 from ringlet.inference.description import Description
-from ringlet.inference.libraries import require
 from ringlet.inference.runtimes.contract import Outputs
+from ringlet.libraries import require
 
 MAX_PROGRAM_BYTES = 64 << 20
 

@@ -1,4 +1,4 @@
-"""Targets as users give them, checked and laid out as the loss kernels want them."""
+"""Targets as users give them, checked and laid out as losses want them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.engines.native.buffers import Shape
 from ringlet.errors import DataError
+from ringlet.models.spec import Shape
 
 _CATEGORICAL = ("softmax_cross_entropy", "categorical_cross_entropy")
 
@@ -54,6 +54,14 @@ class TargetEncoder:
             return
         out.fill(0)
         np.put_along_axis(out[..., :num_samples], np.moveaxis(targets, 0, -1)[None], 1, axis=0)
+
+    def arranged(self, targets: NDArray[Any]) -> NDArray[Any]:
+        """Checked targets with the samples outermost: classes ``(n, …)`` int64, or values ``(n, *output_shape)``."""
+        if targets.dtype.kind == "f" or self._categorical:
+            return targets
+        values = np.zeros((len(targets), *self._output_shape), self._dtype)
+        np.put_along_axis(values, targets[:, None], 1, axis=1)
+        return values
 
     def _check_classes(self, classes: NDArray[Any]) -> NDArray[Any]:
         """Classes in range; with one output and a loss on values, classes are the values 0 and 1 themselves."""

@@ -1,0 +1,51 @@
+"""The engine on Keras 3, whichever backend it is set to (TensorFlow, PyTorch, JAX): the same spec and flat buffers.
+
+``layers`` writes operations as layers of Keras (the export to Keras takes them too), ``layers_of_training`` has the two
+that behave otherwise in training, ``network`` makes a functional model of a spec, ``losses`` has the losses,
+``backends`` compile a pass and differentiate it, ``replica`` runs it all. Importing this package does not import Keras;
+its modules do.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from ringlet.errors import UsageError
+from ringlet.libraries import require
+
+BACKENDS = {"tensorflow": "keras", "torch": "torch", "jax": "jax"}
+"""Backends that can train, each with the extra of Ringlet that brings it."""
+
+
+def import_keras(threads: int | None = None) -> Any:
+    """The module ``keras`` on a backend that can train, with ``threads`` threads if nothing has been computed yet.
+
+    Without a number OMP_NUM_THREADS counts, which not all backends heed by themselves.
+    """
+    if find_spec("keras") is None:
+        return require("keras")  # says how to get it
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # or TensorFlow praises the processor on stderr
+    try:
+        keras: Any = import_module("keras")
+    except ImportError as error:
+        raise UsageError(f"Keras cannot use its backend ({error}). {_advice()}") from error
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise UsageError(f"Keras runs on the backend '{backend}', which cannot train. {_advice()}")
+    number = threads or _number(os.environ.get("OMP_NUM_THREADS", ""))
+    if number is not None:
+        import_module(f"{__name__}.backends.{backend}").set_threads(number)
+    return keras
+
+
+def _advice() -> str:
+    found = [name for name in BACKENDS if find_spec(name) is not None]
+    ways = f"Set KERAS_BACKEND={' or '.join(found)}" if found else 'Install one: pip install "ringlet[keras]"'
+    return f"{ways}; expected one of {', '.join(BACKENDS)}"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None

@@ -1,0 +1,109 @@
+"""The replica on Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ringlet.engines.base import BaseReplica, TrainingPass
+from ringlet.engines.contract import Floats
+from ringlet.engines.dropout import DropoutMasks
+from ringlet.engines.keras import backends
+from ringlet.engines.keras.losses import loss_function
+from ringlet.engines.keras.network import KerasNetwork
+from ringlet.kernels.contract import Kernels
+from ringlet.models.spec import ModelSpec
+
+
+@final
+class KerasReplica(BaseReplica):
+    """A network on the backend that Keras is set to (KERAS_BACKEND, or Keras' own configuration).
+
+    A pass with its gradients is one compiled function, so all of it counts as forward in a timeline, and gradients are
+    reported as one range at the end. Parameters are copied to the backend before a pass and gradients from it, as far
+    as the backend needs that. ``threads`` have no effect here: a backend must know them before it begins, so
+    :func:`ringlet.engines.keras.import_keras` sets them. ``kernels`` draw the masks of dropout.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        loss: str = "categorical_cross_entropy",
+        local_batch_size: int = 64,
+        dtype: DTypeLike = "float32",
+        seed: int = 0,
+        kernels: Kernels | str | None = None,
+        parameters: Floats | None = None,
+        gradients: Floats | None = None,
+        threads: int | None = None,  # noqa: ARG002
+    ) -> None:
+        super().__init__(
+            spec,
+            loss=loss,
+            local_batch_size=local_batch_size,
+            dtype=dtype,
+            seed=seed,
+            kernels=kernels,
+            parameters=parameters,
+            gradients=gradients,
+        )
+        backend = backends.current(self.dtype)
+        self._network = KerasNetwork(spec, self.head.prediction, str(self.dtype))
+        self._loss = loss_function(self.head.kind)
+        self._masks = DropoutMasks(spec, self.dtype, self.kernels)
+        self._no_masks = self._masks.ones()
+        buffers = backends.Buffers(self.parameters, self.gradients, self.state)
+        self._training = backend.compile_training(self._step, buffers)
+        self._inference = backend.compile_inference(self._infer, buffers)
+
+    def prepare(self) -> None:
+        """Compile both passes, for a whole batch."""
+        inputs = np.zeros((self.local_batch_size, *self.spec.input_shape), self.dtype)
+        targets = self._no_targets(len(inputs))
+        outputs = self._outputs(len(inputs))
+        before = self.state.flat.copy(), self.gradients.flat.copy()
+        self._training(inputs, targets, self._masks.draw(0, len(inputs)), 1.0, outputs)
+        self._inference(inputs, targets, self._no_masks, outputs)
+        self.state.flat[:], self.gradients.flat[:] = before
+
+    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, how: TrainingPass) -> float:
+        masks = self._masks.draw(how.key, len(inputs))
+        loss_sum = self._training(self._images(inputs), self._arranged(targets), masks, how.scale, outputs)
+        how.timeline.mark("backward")
+        if how.on_ready is not None:
+            how.on_ready(0, self.gradients.flat.size)
+        return loss_sum
+
+    def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
+        return self._inference(self._images(inputs), self._arranged(targets), self._no_masks, outputs)
+
+    def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
+        self._inference(self._images(inputs), self._no_targets(len(inputs)), self._no_masks, outputs)
+
+    def _step(
+        self, parameters: Sequence[Any], state: Sequence[Any], images: Any, targets: Any, masks: Sequence[Any]
+    ) -> tuple[Any, Any, Sequence[Any]]:
+        prediction, outputs, new_state = self._network(parameters, state, images, masks, training=True)
+        return self._loss(prediction, targets), outputs, new_state
+
+    def _infer(
+        self, parameters: Sequence[Any], state: Sequence[Any], images: Any, targets: Any, masks: Sequence[Any]
+    ) -> tuple[Any, Any]:
+        prediction, outputs, _ = self._network(parameters, state, images, masks, training=False)
+        return self._loss(prediction, targets), outputs
+
+    def _images(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        return inputs.astype(self.dtype, copy=False)
+
+    def _arranged(self, targets: NDArray[Any]) -> NDArray[Any]:
+        """As the loss wants them; classes as int32, which all backends have."""
+        arranged = self.encoder.arranged(targets)
+        return arranged.astype(np.int32) if arranged.dtype.kind == "i" else arranged
+
+    def _no_targets(self, num_samples: int) -> NDArray[Any]:
+        shape, dtype = self.encoder.buffer(num_samples)
+        return np.zeros((num_samples, *shape[:-1]), dtype)

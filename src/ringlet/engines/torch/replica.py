@@ -1,0 +1,109 @@
+"""The replica on PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+from ringlet.engines.base import BaseReplica, TrainingPass, positive
+from ringlet.engines.contract import Floats
+from ringlet.engines.dropout import DropoutMasks
+from ringlet.engines.torch.gradients import make_gradients
+from ringlet.engines.torch.losses import loss_function
+from ringlet.engines.torch.memory import make_memory
+from ringlet.engines.torch.program import compile_forward
+from ringlet.kernels.contract import Kernels
+from ringlet.models.spec import ModelSpec
+
+
+@final
+class TorchReplica(BaseReplica):
+    """A network on PyTorch's kernels.
+
+    ``device`` is PyTorch's name of where to compute, such as ``cpu`` or ``cuda:1``. On the processor parameters,
+    gradients and state are views of the flat buffers; for a GPU they are copied before and behind every pass.
+    ``threads`` sets PyTorch's number of threads for the whole process. ``exact`` forbids the coarse float32 (TF32) of
+    some GPUs. ``kernels`` draw the masks of dropout.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        loss: str = "categorical_cross_entropy",
+        local_batch_size: int = 64,
+        dtype: DTypeLike = "float32",
+        seed: int = 0,
+        kernels: Kernels | str | None = None,
+        parameters: Floats | None = None,
+        gradients: Floats | None = None,
+        threads: int | None = None,
+        exact: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(
+            spec,
+            loss=loss,
+            local_batch_size=local_batch_size,
+            dtype=dtype,
+            seed=seed,
+            kernels=kernels,
+            parameters=parameters,
+            gradients=gradients,
+        )
+        if threads is not None:
+            torch.set_num_threads(positive("threads", threads))
+        self.device = torch.device(device)
+        if exact and self.device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        self._dtype = torch.from_numpy(self.parameters.flat[:0]).dtype
+        self._forward = compile_forward(spec, self.head.prediction)
+        self._loss = loss_function(self.head.kind)
+        self._masks = DropoutMasks(spec, self.dtype, self.kernels)
+        self._memory = make_memory(self.parameters, self.state, self.device)
+        self._gradients = make_gradients(spec, self._memory.parameters, self.gradients, self.device)
+
+    def prepare(self) -> None:
+        """Nothing is compiled."""
+
+    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, how: TrainingPass) -> float:
+        memory = self._memory
+        memory.fetch()
+        masks = self._masks.draw(how.key, len(inputs)) if self._masks.nodes else ()
+        factors = [self._tensor(mask) for mask in masks]
+        prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, factors, True)
+        loss = self._loss(prediction, self._tensor(self.encoder.arranged(targets)))
+        torch.from_numpy(outputs).copy_(result.detach())
+        loss_sum = loss.item()
+        how.timeline.mark("backward")
+        del prediction, result
+        self._gradients.compute(loss, how.scale, how.on_ready)
+        memory.keep_state()
+        return loss_sum
+
+    def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
+        with torch.inference_mode():
+            prediction = self._infer(inputs, outputs)
+            return self._loss(prediction, self._tensor(self.encoder.arranged(targets))).item()
+
+    def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
+        with torch.inference_mode():
+            self._infer(inputs, outputs)
+
+    def _infer(self, inputs: NDArray[Any], outputs: Floats) -> Tensor:
+        """Fills ``outputs``; gives what the loss reads."""
+        memory = self._memory
+        memory.fetch()
+        prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, (), False)
+        torch.from_numpy(outputs).copy_(result)
+        return prediction
+
+    def _images(self, inputs: NDArray[Any]) -> Tensor:
+        return self._tensor(inputs).to(self._dtype)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        """On the device; there without a copy, if that is the processor. PyTorch knows no read-only memory."""
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self.device)

@@ -1,0 +1,71 @@
+"""One suite over all engines; see ``engine_checks`` for what each check says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringlet as package
+
+
+def load_checks():
+    path = Path(__file__).with_name("engine_checks.py")
+    description = importlib.util.spec_from_file_location("engine_checks", path)
+    module = importlib.util.module_from_spec(description)
+    description.loader.exec_module(module)
+    return module
+
+
+checks = load_checks()
+CONTRACT = ["foreign_buffers", "readiness", "empty_batches", "scales", "inference", "timeline", "refusals"]
+PARITY = ["batch_sizes", "dropout", "operations", "losses", "huge_logits"]
+FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float32:")]
+PRECISE_FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float64:")]
+FEW_FAMILIES = [f"family_in_float32:{name}" for name in ("simplecnn", "vgg3dobn", "unet")]
+COMPILED = [*CONTRACT, *PARITY[:3], "huge_logits", *FEW_FAMILIES, "family_in_float64:resnet20"]
+ON_KERAS = {
+    "torch": [*CONTRACT, *PARITY, *FAMILIES],
+    "tensorflow": [*COMPILED, "resuming"],
+    "jax": COMPILED,
+}
+"""All families where nothing is compiled; elsewhere a few, since compiling takes its time."""
+EXTRAS = {"torch": "keras,torch", "tensorflow": "keras", "jax": "jax"}
+
+
+@pytest.mark.parametrize("check", CONTRACT)
+def test_native_engine(check):
+    checks.CHECKS[check]("native")
+
+
+@pytest.mark.parametrize("check", [*CONTRACT, *PARITY, "resuming", *FAMILIES, *PRECISE_FAMILIES])
+def test_torch_engine(check):
+    pytest.importorskip("torch", reason="the engine torch needs PyTorch: pip install 'ringlet[torch]'")
+    checks.CHECKS[check]("torch")
+
+
+@pytest.mark.parametrize("backend", ON_KERAS)
+def test_keras_engine(backend, tmp_path):
+    """All checks of a backend in one process."""
+    if missing := [name for name in ("keras", backend) if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"the engine keras on {backend} needs {missing[0]}: pip install 'ringlet[{EXTRAS[backend]}]'")
+    names = [name for name in ON_KERAS[backend] if name != "resuming" or importlib.util.find_spec("torch")]
+    ours = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "RINGLET_TUNING": "off", "RINGLET_CACHE": str(tmp_path)}
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", str(Path(__file__).with_name("engine_checks.py")), *names],
+        env={**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), **ours},
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    said = json.loads(process.stdout.splitlines()[-1])
+    assert list(said) == names
+    wrong = [f"{name}:\n{text}" for name, text in said.items() if text]
+    assert not wrong, "\n".join(wrong)
