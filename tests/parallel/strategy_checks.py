@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ringlet.optim import create
 from ringlet.strategies.choose import make_strategy
 from ringlet.strategies.contract import Layout
 from ringlet.strategies.synchronous import Options
+from ringlet.training.events import Event, StalenessMeasured
 from ringlet.training.run import Run
 from ringlet.training.trainer import Trainer
 
@@ -29,14 +31,21 @@ def train_all(comm: Communicator, jobs: dict[str, dict[str, Any]]) -> dict[str, 
     """The result of each job, by its name: the parameters, figures and digests of this rank."""
     results = {}
     for name, options in jobs.items():
-        trainer = Trainer(communicator=comm, **options)
+        ages: list[StalenessMeasured] = []
+        trainer = Trainer(communicator=comm, callbacks=[partial(_note_age, ages)], **options)
         history = trainer.fit()
         results[name] = describe(trainer) | {
             "all_weights": trainer.replica.parameters.flat.tolist(),
             "epochs": history.epochs,
             "state": trainer.replica.state.flat.tolist(),
+            "staleness": [[age.mean, age.max, age.histogram] for age in ages],
         }
     return results
+
+
+def _note_age(ages: list[StalenessMeasured], event: Event) -> None:
+    if isinstance(event, StalenessMeasured):
+        ages.append(event)
 
 
 def apart(comm: Communicator, **options: Any) -> dict[str, Any]:
@@ -60,6 +69,8 @@ def apart(comm: Communicator, **options: Any) -> dict[str, Any]:
 def bad_gradient(comm: Communicator, bad_rank: int, bad_step: int, **options: Any) -> dict[str, Any]:
     """One rank's gradient is not finite in one step: what all ranks raise, or how many steps they have skipped."""
     trainer = Trainer(communicator=comm, **options)
+    if trainer.config.run_dir is not None:
+        trainer.keep_checkpoints(Path(trainer.config.run_dir))
     text = f"nan@rank={bad_rank},step={bad_step},phase=backward"
     before, faults.reach = faults.reach, faults.armed(faults.parse(text))
     try:
@@ -201,3 +212,29 @@ def follow_formula(comm: Communicator, choice: str, momentum: float) -> dict[str
 def follow_formulas(comm: Communicator, jobs: list[tuple[str, float]]) -> list[dict[str, float]]:
     """All of them."""
     return [follow_formula(comm, choice, momentum) for choice, momentum in jobs]
+
+
+def grow_stale(comm: Communicator, choice: str) -> dict[str, Any]:
+    """Rank 0 makes three updates while rank 1 computes: parameters after each gradient, and the staleness of all."""
+    layout = Layout((), 3, 1, np.float64)
+    strategy = make_strategy(
+        StrategyChoice.parse(choice), comm, layout, create("sgd"), load(), num_shards=comm.size, options=Options()
+    )
+    replica = Replica(1)
+    strategy.attach(replica)
+    seen = []
+    for turn, rank in enumerate((0, 0, 0, 1, 0)):
+        if comm.rank == rank:
+            strategy.begin()
+            strategy.gradients[:] = 1.0
+            replica.state.flat[:] = turn
+            strategy.add(rank, 4)
+            strategy.update(step=1, learning_rate=0.3, num_samples=8)
+            strategy.end_step(1, wants_to_stop=False)
+            seen.append([turn, *strategy.parameters.tolist()])
+        comm.barrier()
+    strategy.settle()
+    age = strategy.staleness()
+    assert age is not None
+    end = [*strategy.parameters.tolist(), *replica.state.flat.tolist()]
+    return {"seen": seen, "end": end, "staleness": [age.mean, age.max, list(age.histogram)]}

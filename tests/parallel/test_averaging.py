@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from harness import run_ranks
 
+from ringlet.checkpoint import CheckpointStore
+
 CHECKS = Path(__file__).with_name("strategy_checks.py")
 MLP = {"model": "simplemlp", "dataset": "digits", "dtype": "float64", "global_batch_size": 100, "num_epochs": 2}
 NORM = MLP | {"model": "vgg1dobn", "steps_per_epoch": 5, "num_epochs": 1}
@@ -115,10 +117,14 @@ def test_a_bad_gradient_of_one_rank_stops_all_at_the_next_round(bad_step: int) -
     assert all(result["finite"] and result["equal"] for result in results)
 
 
-def test_a_rank_may_skip_a_bad_gradient_alone() -> None:
-    options = MLP | {"strategy": "bmuf:5", "on_nan": "skip", "bad_rank": 1, "bad_step": 3, "num_epochs": 1}
+def test_a_rank_may_skip_a_bad_gradient_alone(tmp_path: Path) -> None:
+    """In its very first step, which is saved: the checkpoint counts for all ranks."""
+    options = MLP | {"strategy": "bmuf:5", "on_nan": "skip", "bad_rank": 1, "bad_step": 1, "num_epochs": 1}
+    options |= {"run_dir": str(tmp_path), "checkpoint_every": "1 steps", "keep": 0}
     results = run_ranks((CHECKS, "bad_gradient"), 2, arguments=options)
     assert [result["skipped"] for result in results] == [0, 1]
+    progress = CheckpointStore(tmp_path).load(1).training["progress"]
+    assert (progress["num_skipped"], progress["totals"][-1]) == (1, 50)
     assert all(result["finite"] and result["equal"] and not result["message"] for result in results)
 
 

@@ -161,6 +161,9 @@ class Averaging:
         if self._num_pending:
             self._round(False)
 
+    def staleness(self) -> None:
+        """Gradients are applied to the parameters that they were computed with."""
+
     @property
     def state_names(self) -> tuple[str, ...]:
         """Of the optimizer's state arrays and of what a filter remembers."""

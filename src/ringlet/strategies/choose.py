@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ringlet.comm.contract import Communicator
 from ringlet.config.strategy_choice import StrategyChoice
-from ringlet.errors import ConfigError
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer
+from ringlet.strategies import asynchronous
 from ringlet.strategies.average import Averaging
 from ringlet.strategies.bmuf import BlockMomentum, default_block_momentum
 from ringlet.strategies.contract import Layout, Strategy
 from ringlet.strategies.ownership import num_owned, owned_ranges
+from ringlet.strategies.shared_model import SharedModel
+from ringlet.strategies.soft_synchronous import group_size
 from ringlet.strategies.synchronous import Options, Synchronous
 from ringlet.timeline import NO_TIMELINE, Timeline
 
@@ -29,8 +31,18 @@ def make_strategy(
     """The strategy of a run; every rank must call. ``options`` beyond clipping are for the synchronous one alone."""
     if choice.name == "sync":
         return Synchronous(comm, layout, optimizer, kernels, num_shards=num_shards, options=options, timeline=timeline)
-    if choice.name not in ("average", "bmuf"):
-        raise ConfigError(f"strategy = {choice.name} is not in this version: give sync, average:K or bmuf:K")
+    if choice.name in ("async", "softsync"):
+        return SharedModel(
+            comm,
+            layout,
+            optimizer,
+            kernels,
+            group_size=asynchronous.GROUP_SIZE if choice.name == "async" else group_size(comm.size, choice.count),
+            num_shards=num_shards,
+            clip_value=options.clip_value,
+            clip_norm=options.clip_norm,
+            timeline=timeline,
+        )
     return Averaging(
         comm,
         layout,

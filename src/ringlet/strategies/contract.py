@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from ringlet.comm.contract import Communicator
 from ringlet.engines.contract import Floats, Replica
 from ringlet.optim import Segment
+from ringlet.strategies.staleness import Staleness
 
 OnReady = Callable[[int, int], None]
 
@@ -95,6 +96,9 @@ class Strategy(Protocol):
 
     def settle(self) -> None:
         """Make all ranks hold the same parameters and running statistics. To be called after the same step on all."""
+
+    def staleness(self) -> Staleness | None:
+        """Of all ranks' gradients since the last call; None where gradients cannot be stale. Every rank must call."""
 
     @property
     def state_names(self) -> tuple[str, ...]:

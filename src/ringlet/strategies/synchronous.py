@@ -178,6 +178,9 @@ class Synchronous:
     def settle(self) -> None:
         """All ranks are equal after every step."""
 
+    def staleness(self) -> None:
+        """Gradients are applied to the parameters that they were computed with."""
+
     @property
     def state_names(self) -> tuple[str, ...]:
         """The names of the optimizer's state arrays."""

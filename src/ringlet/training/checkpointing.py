@@ -17,6 +17,7 @@ import numpy as np
 
 from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
+from ringlet.comm.contract import Op
 from ringlet.config import Interval, RunConfig
 from ringlet.engines.contract import FlatTensors
 from ringlet.errors import CheckpointError
@@ -139,6 +140,7 @@ class CheckpointKeeper:
             return
         self._saved_step, self._saved_at = progress.num_steps, monotonic()
         self._settle()
+        self._parts.strategy.settle()
         comm.barrier()
         faults.reach("save", self._rank, progress.num_steps)
         values, optimizer = self._parts.strategy.save()
@@ -188,8 +190,10 @@ def progress_of_all_ranks(parts: Parts) -> Progress:
     strategy, progress = parts.strategy, parts.progress
     if strategy.lockstep:
         return progress
-    rows = strategy.comm.allgather(np.array([[progress.num_skipped, *progress.totals]], np.float64))
-    num_skipped, *totals = np.add.reduce(rows, axis=0).tolist()
+    own = np.array([progress.num_skipped, *progress.totals])
+    row = np.zeros(int(strategy.comm.allreduce(np.array([own.size]), Op.MAX)[0]))
+    row[: own.size] = own  # a rank that has only skipped steps has no totals yet
+    num_skipped, *totals = strategy.comm.allreduce(row).tolist()
     return replace(progress, num_skipped=int(num_skipped), totals=totals)
 
 

@@ -24,6 +24,7 @@ from ringlet.training.events import (
     EpochResumed,
     EpochStarted,
     Event,
+    StalenessMeasured,
     StepFinished,
     StepSkipped,
     TrainingFinished,
@@ -99,6 +100,9 @@ class Loop:
         if interrupted:
             return interruption(control)
         trained = perf_counter()
+        staleness = self.strategy.staleness()
+        if staleness is not None:
+            emit(StalenessMeasured(epoch + 1, staleness.mean, staleness.max, staleness.histogram))
         figures = self._of_all_ranks(meter).means()
         if self.validation is not None:
             emit(ValidationStarted(epoch + 1, self.validation.num_samples))
@@ -152,7 +156,7 @@ class Loop:
         return rate, interrupted
 
     def _steps_apart(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool, str]:
-        """The steps of one epoch on this rank; also why it cannot go on, which ranks in lockstep raise at once."""
+        """The steps of one epoch on this rank; also why it cannot go on, which others need not know of yet."""
         progress, failure = self.progress, ""
         rate = self._rate(epoch, max(progress.step_in_epoch - 1, 0), max(progress.num_steps - 1, 0))
         with closing(self.train.epoch(epoch, progress.step_in_epoch)) as batches:
@@ -169,10 +173,10 @@ class Loop:
                     means = result.figures.means(), meter.means()
                     emit(StepFinished(epoch + 1, step, progress.step_in_epoch, batch.num_global, rate, *means))
                 elif self.skip_bad:
-                    self._skipped(result.problem, epoch, emit)
+                    failure = failure or self._skipped(result.problem, epoch, emit)
                 else:
                     failure = failure or explain_divergence(batch, step, result.problem)
-                if self._is_over(result, step, control, failure):
+                if (failure and self.strategy.lockstep) or self._is_over(result, step, control, failure):
                     return rate, True, failure
                 self.timeline.mark("data")
         return rate, False, failure
@@ -199,16 +203,17 @@ class Loop:
         """The learning rate of the step after ``num_steps`` others."""
         return self.schedule.learning_rate(epoch + step_in_epoch / self.train.num_steps, num_steps)
 
-    def _skipped(self, problem: str, epoch: int, emit: Emit) -> None:
-        """Take note of a step without an update; too many of them in all are a divergence after all."""
+    def _skipped(self, problem: str, epoch: int, emit: Emit) -> str:
+        """Take note of a step without an update; too many of them in all are a divergence after all, told in words."""
         self.progress.num_skipped += 1
         emit(StepSkipped(epoch + 1, self.progress.num_steps, problem))
-        if self.progress.num_skipped >= MAX_SKIPPED:
-            raise DivergedError(
-                f"training diverged in epoch {epoch + 1} (update {self.progress.num_steps}): {problem}. "
-                f"{MAX_SKIPPED} steps were skipped. Lower the learning rate, clip gradients (--clip-norm 1) or check "
-                "the data"
-            )
+        if self.progress.num_skipped < MAX_SKIPPED:
+            return ""
+        return (
+            f"training diverged in epoch {epoch + 1} (update {self.progress.num_steps}): {problem}. "
+            f"{MAX_SKIPPED} steps were skipped. Lower the learning rate, clip gradients (--clip-norm 1) or check the "
+            "data"
+        )
 
     def _step(self, batch: Batch, step: int, rate: float, control: Control) -> StepResult:
         result = training_step(
