@@ -77,7 +77,8 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
     from ringlet.engines.native import NativeReplica
     from ringlet.kernels import load
     from ringlet.optim import create, segments_of
-    from ringlet.strategies.synchronous import Layout, Synchronous
+    from ringlet.strategies.contract import Layout
+    from ringlet.strategies.synchronous import Synchronous
     from ringlet.training.step import training_step
 
     inputs, targets = case.batch()

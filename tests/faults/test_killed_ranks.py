@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from supervised import NUM_STEPS, OPTIONS
 
 STEPS = {"start": 0, "load": 0, "forward": 7, "backward": 7, "reduce": 7, "update": 7, "save": 4, "exit": 10}
 """Where each phase is disturbed; a step after the middle of the interval between two checkpoints."""
@@ -46,3 +47,17 @@ def test_without_restarts_a_death_ends_the_run(runs):
     run = runs.train(faults=["kill@rank=1,step=3,phase=forward"])
     assert (run.exit_code, run.restarts) == (3, [])
     assert "was killed by signal 9 (SIGKILL)" in run.stderr
+
+
+@pytest.mark.parametrize("strategy", ["average:4", "async", "softsync:1"])
+def test_workers_that_go_their_own_way_end_and_go_on_together(runs, strategy):
+    """A rank dies in its update: none of the others waits for it for ever, and the run goes on to its end."""
+    fault = "kill@rank=1,step=7,phase=update,once"
+    words = ("train", "-n", 2, "--launcher", "local", "--run-dir", "run", "--restarts", 1, "--strategy", strategy)
+    run = runs.finish(runs.start(*words, *OPTIONS, faults=[fault]))
+    assert run.exit_code == 0, run.stderr
+    assert len(run.restarts) == 1, run.stderr
+    assert [event["step"] for event in run.events("step_finished")] == list(range(1, NUM_STEPS + 1))
+    measured = [event["epoch"] for event in run.events("staleness_measured")]
+    assert measured == ([] if strategy == "average:4" else [1, 2])
+    assert (", staleness " in run.stderr) == (strategy != "average:4")

@@ -53,6 +53,35 @@ def shared_arrays_are_shared(comm: Communicator) -> None:
     comm.barrier()
 
 
+def windows_serve_one_rank_at_a_time(comm: Communicator) -> None:
+    """Every rank counts up in turns of its own; nothing gets lost, and small looks see what large ones wrote."""
+    if comm.name == "torch" and len(comm.local_sizes) > 1:
+        expect_error(lambda: comm.window(8), "needs MPI")
+        return
+    window, num_turns = comm.window(8 * 1000), 50
+    with window.locked() as memory:
+        numbers = memory.view(np.int64)
+        assert (numbers.size, window.num_bytes) == (1000, 8000)
+        assert (numbers == numbers[0]).all()
+    comm.barrier()
+    for _ in range(num_turns):
+        with window.locked() as memory:
+            numbers = memory.view(np.int64)
+            assert (numbers == numbers[0]).all()
+            numbers += 1
+    comm.barrier()
+    with window.locked(8) as memory:
+        assert memory.view(np.int64).tolist() == [num_turns * comm.size]
+    comm.barrier()
+    with window.locked(16) as memory:
+        memory.view(np.int64)[1] += 10**9
+    comm.barrier()
+    with window.locked() as memory:
+        found = memory.view(np.int64).tolist()
+        assert found[:3] == [num_turns * comm.size, num_turns * comm.size + comm.size * 10**9, num_turns * comm.size]
+    comm.barrier()
+
+
 def shared_arrays_serve_neighbours(comm: Communicator) -> None:
     """Every rank in turn writes, the others read after the next collective."""
     array = comm.shared_array(5000, np.int32)
@@ -321,6 +350,7 @@ CHECKS: dict[str, Callable[[Communicator], None]] = {
         machines_are_as_expected,
         parts_are_communicators_too,
         shared_arrays_are_shared,
+        windows_serve_one_rank_at_a_time,
         shared_arrays_serve_neighbours,
         shared_arrays_of_any_shape,
         shared_arrays_return_their_memory,

@@ -16,6 +16,7 @@ from ringlet.training.events import (
     EpochStarted,
     Evaluated,
     Event,
+    StalenessMeasured,
     StepFinished,
     TrainingFinished,
     TrainingStopped,
@@ -57,6 +58,7 @@ class PlainDisplay:
         self._console, self._interval, self._clock = console, interval, clock
         self._last_line = self._last_epoch = self._epoch_start = clock()
         self._epoch: EpochStarted | None = None
+        self._staleness: StalenessMeasured | None = None
         self._trained = 0
 
     def __call__(self, event: Event) -> None:
@@ -72,9 +74,11 @@ class PlainDisplay:
             edge = event.epoch in (1, event.num_epochs)
             if edge or now - self._last_epoch >= EPOCH_INTERVAL:
                 self._last_epoch = now
-                self._print(_finished_line(event), now)
+                self._print(_finished_line(event, self._staleness), now)
             for message in event.messages:
                 self._print(f"{epoch_label(event.epoch, event.num_epochs)}: {message}", now)
+        elif isinstance(event, StalenessMeasured):
+            self._staleness = event
         elif isinstance(event, Evaluated) and event.moment == "before":
             self._print(_before_line(event), now)
         elif isinstance(event, TrainingStopped):
@@ -109,6 +113,7 @@ class LiveDisplay:
             refresh_per_second=10,
         )
         self._task: TaskID | None = None
+        self._staleness: StalenessMeasured | None = None
         self._trained, self._start, self._last_update = 0, clock(), 0.0
 
     def __call__(self, event: Event) -> None:
@@ -120,9 +125,11 @@ class LiveDisplay:
         elif isinstance(event, ValidationStarted) and self._task is not None:
             self._progress.update(self._task, figures="validating …", completed=self._trained)
         elif isinstance(event, EpochFinished):
-            self._console.print(Text(_finished_line(event)), soft_wrap=True)
+            self._console.print(Text(_finished_line(event, self._staleness)), soft_wrap=True)
             for message in event.messages:
                 self._console.print(Text(f"  {message}", style="yellow"), soft_wrap=True)
+        elif isinstance(event, StalenessMeasured):
+            self._staleness = event
         elif isinstance(event, Evaluated) and event.moment == "before":
             self._console.print(Text(_before_line(event)), soft_wrap=True)
         elif isinstance(event, TrainingStopped):
@@ -158,7 +165,8 @@ def _before_line(event: Evaluated) -> str:
     return f"Before training: {short_figures(event.figures, 'test_')}"
 
 
-def _finished_line(event: EpochFinished) -> str:
+def _finished_line(event: EpochFinished, staleness: StalenessMeasured | None) -> str:
     label = epoch_label(event.epoch, event.num_epochs)
     done = f"{event.num_samples} samples in {event.seconds:.2f} s"
-    return f"{label}: {done}, {event.samples_per_second:,.0f} samples/s, {short_figures(event.figures)}"
+    stale = f", staleness {staleness.mean:.2f} (at most {staleness.max})" if staleness is not None else ""
+    return f"{label}: {done}, {event.samples_per_second:,.0f} samples/s, {short_figures(event.figures)}{stale}"

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ringlet.comm.window import Window
+
 Array = NDArray[Any]
 
 
@@ -114,6 +116,13 @@ class Communicator(ABC):
 
         The memory is returned when the last rank has let go of it or has ended, however it ended. Writes are seen by
         the others after the next collective of ``local`` (or of this communicator).
+        """
+
+    @abstractmethod
+    def window(self, num_bytes: int) -> Window:
+        """Memory that all ranks, also those of other machines, read and write without each other; every rank must call.
+
+        Between machines it needs MPI: others raise ``CommunicationError``.
         """
 
     @abstractmethod

@@ -21,6 +21,7 @@ from ringlet.comm.hierarchy import Hierarchy
 from ringlet.comm.memory import KINDS, Segment, attach_segment, create_segment
 from ringlet.comm.node import NodeCommunicator, segment_bytes
 from ringlet.comm.single import SingleCommunicator
+from ringlet.comm.window import Window
 from ringlet.comm.wire import Wire
 from ringlet.comm.wired import NO_THREADS, WiredCommunicator
 from ringlet.errors import CommunicationError
@@ -130,6 +131,11 @@ class LayeredCommunicator(Communicator):
         """In the shared memory of this machine."""
         self._check_open("shared_array")
         return self._local.shared_array(shape, dtype)
+
+    def window(self, num_bytes: int) -> Window:
+        """In shared memory if there is one machine, otherwise over the wire."""
+        self._check_open("window")
+        return self._local.window(num_bytes) if len(self._nodes) == 1 else self._wire.window(num_bytes)
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """The same layers for some ranks; a part of a machine is a machine."""

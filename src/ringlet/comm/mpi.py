@@ -6,7 +6,11 @@ which count in 32 bits, can send.
 
 from __future__ import annotations
 
+import atexit
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, final
 
 import numpy as np
@@ -15,11 +19,14 @@ from ringlet.comm.contract import Array, Communicator, Op
 from ringlet.comm.environments import World
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
 from ringlet.comm.streams import drain_streams
+from ringlet.comm.window import Window
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.errors import CommunicationError
 
 MAX_COUNT = 1 << 30
 """Elements or bytes of one MPI call."""
+PROGRESS_SECONDS = 2e-4
+"""Between two looks of the thread that serves a window."""
 
 _LAUNCHER_NAMES = {
     "mpich": "mpiexec of MPICH, Intel MPI or a relative (PMI_SIZE={size})",
@@ -147,6 +154,10 @@ class MpiWire(Wire):
         everybody.Free()
         return MpiWire(communicator)
 
+    def window(self, num_bytes: int) -> Window:
+        """MPI_Win_allocate."""
+        return MpiWindow(self._mpi, self._communicator, num_bytes)
+
     def can_duplicate(self) -> bool:
         """Whether threads may call MPI at the same time."""
         return threads_supported()
@@ -155,6 +166,70 @@ class MpiWire(Wire):
         """MPI_Abort of the whole job, once mpiexec has read what this rank printed."""
         drain_streams()
         self._mpi.COMM_WORLD.Abort(exit_code)
+
+
+@final
+class MpiWindow(Window):
+    """Memory of rank 0, locked and copied by MPI's passive one-sided calls; all ranks must call the constructor.
+
+    Who is within holds the window's exclusive lock and a copy, which is written back at the end. Many an MPI serves
+    such calls only while their target is inside of MPI itself. So a thread of rank 0 looks in every now and then: what
+    rank 0 computes, or waits for in shared memory, keeps nobody waiting.
+    """
+
+    def __init__(self, mpi: Any, communicator: Any, num_bytes: int) -> None:
+        if not threads_supported():
+            raise CommunicationError(
+                "a window between machines needs an MPI whose calls may come from several threads at once "
+                "(MPI_THREAD_MULTIPLE), which this one does not allow: use another MPI, or one machine"
+            )
+        self.num_bytes = num_bytes
+        self._mpi = mpi
+        self._window = mpi.Win.Allocate(num_bytes if communicator.Get_rank() == 0 else 0, 1, comm=communicator)
+        self._copy = np.zeros(num_bytes, np.uint8)
+        if communicator.Get_rank() == 0:
+            self._window.Lock(0, mpi.LOCK_EXCLUSIVE)
+            self._transfer(self._window.Put, self._copy)
+            self._window.Unlock(0)
+            self._serve(communicator)
+        communicator.Barrier()
+
+    @contextmanager
+    def locked(self, num_bytes: int | None = None) -> Iterator[Array]:
+        """A copy of the window."""
+        part = self._copy[:num_bytes]
+        self._window.Lock(0, self._mpi.LOCK_EXCLUSIVE)
+        try:
+            self._transfer(self._window.Get, part)
+            self._window.Flush(0)
+            yield part
+            self._transfer(self._window.Put, part)
+        finally:
+            self._window.Unlock(0)
+
+    def _serve(self, communicator: Any) -> None:
+        """Start the thread that lets MPI make progress; it ends before MPI does."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(PROGRESS_SECONDS):
+                communicator.Iprobe()
+
+        thread = threading.Thread(target=look, name="ringlet-window", daemon=True)
+        thread.start()
+        finish = weakref.finalize(self, over.set)
+
+        def end() -> None:
+            finish()
+            thread.join()
+
+        atexit.register(end)
+
+    def _transfer(self, call: Any, data: Array) -> None:
+        start = 0
+        for piece in _pieces(data):
+            call([piece, self._mpi.BYTE], 0, start)
+            start += piece.size
 
 
 def _pieces(array: Array) -> Iterator[Array]:

@@ -25,6 +25,7 @@ from ringlet.comm.memory import Segment, share_segment
 from ringlet.comm.rendezvous import meet_in_directory
 from ringlet.comm.single import SingleCommunicator
 from ringlet.comm.streams import flush_streams
+from ringlet.comm.window import LocalWindow, Window
 from ringlet.errors import CommunicationError
 
 GENERIC_CHUNK_BYTES = 1 << 20
@@ -186,6 +187,11 @@ class NodeCommunicator(Communicator):
         assert segment is not None
         array: Array = segment.buffer.view(wanted).reshape(extents)
         return array
+
+    def window(self, num_bytes: int) -> Window:
+        """A segment of its own, and a lock."""
+        self._open_channel("window")
+        return LocalWindow(self, num_bytes)
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """The same over a segment of their own."""

@@ -13,6 +13,7 @@ from ringlet.comm import arrays
 from ringlet.comm.background import BackgroundHandle, check_startable
 from ringlet.comm.contract import Array, Communicator, Handle, Op
 from ringlet.comm.streams import flush_streams
+from ringlet.comm.window import LocalWindow, Window
 from ringlet.errors import CommunicationError
 
 ALIGNMENT = 64
@@ -93,6 +94,11 @@ class SingleCommunicator(Communicator):
         """An array of this rank alone: zeros, aligned."""
         self._check_open("shared_array")
         return aligned_zeros(shape, dtype)
+
+    def window(self, num_bytes: int) -> Window:
+        """Memory of this rank alone."""
+        self._check_open("window")
+        return LocalWindow(self, num_bytes)
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """Another communicator of this one rank."""

@@ -23,6 +23,7 @@ from ringlet.comm.environments import World
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
 from ringlet.comm.memory import machine_id
 from ringlet.comm.streams import flush_streams
+from ringlet.comm.window import Window
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.comm.wired import WiredCommunicator
 from ringlet.errors import CommunicationError
@@ -176,6 +177,13 @@ class TorchWire(Wire):
         self._subsets[chosen] += 1
         name = f"{self._name_in_store}/{'-'.join(map(str, chosen))}.{self._subsets[chosen]}"
         return TorchWire(self._store, name, chosen.index(self.rank), len(chosen), self._backend)
+
+    def window(self, num_bytes: int) -> Window:
+        """There is none."""
+        raise CommunicationError(
+            f"a window of {num_bytes} bytes between machines needs MPI, torch.distributed has no one-sided memory: "
+            "start the ranks by mpiexec or srun, or on one machine"
+        )
 
     def can_duplicate(self) -> bool:
         """Groups are independent of each other."""

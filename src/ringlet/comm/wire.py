@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Array, Op
+from ringlet.comm.window import Window
 
 Bytes = NDArray[np.uint8]
 
@@ -57,6 +58,10 @@ class Wire(ABC):
     @abstractmethod
     def subset(self, ranks: Sequence[int]) -> Wire:
         """A wire of some ranks, in the given order; only these must call. Independent of this one."""
+
+    @abstractmethod
+    def window(self, num_bytes: int) -> Window:
+        """Memory of rank 0 that all ranks read and write by themselves; ``CommunicationError`` where there is none."""
 
     @abstractmethod
     def can_duplicate(self) -> bool:

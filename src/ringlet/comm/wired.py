@@ -18,6 +18,7 @@ from ringlet.comm import arrays
 from ringlet.comm.background import Background
 from ringlet.comm.contract import Array, Communicator, Handle, Op
 from ringlet.comm.single import SingleCommunicator
+from ringlet.comm.window import Window
 from ringlet.comm.wire import Wire
 from ringlet.errors import CommunicationError
 
@@ -144,6 +145,11 @@ class WiredCommunicator(Communicator):
         """An array of this rank alone."""
         self._check_open("shared_array")
         return self._local.shared_array(shape, dtype)
+
+    def window(self, num_bytes: int) -> Window:
+        """One-sided memory, if the wire has it."""
+        self._check_open("window")
+        return self._local.window(num_bytes) if self.size == 1 else self._wire.window(num_bytes)
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """A wire of these ranks."""

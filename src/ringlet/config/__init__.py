@@ -9,5 +9,6 @@ from __future__ import annotations
 from ringlet.config.intervals import Interval, ResumePoint
 from ringlet.config.run_config import RunConfig
 from ringlet.config.sources import Settings, gather, read_toml
+from ringlet.config.strategy_choice import StrategyChoice
 
-__all__ = ["Interval", "ResumePoint", "RunConfig", "Settings", "gather", "read_toml"]
+__all__ = ["Interval", "ResumePoint", "RunConfig", "Settings", "StrategyChoice", "gather", "read_toml"]

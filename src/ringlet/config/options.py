@@ -179,6 +179,11 @@ class MachineOptions(Section):
 class WorkerOptions(Section):
     """Workers"""
 
+    strategy: str = option(
+        "sync",
+        "how workers agree: sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,nesterov], async or softsync:N",
+        min_length=1,
+    )
     shards: int | None = option(
         None, "cut every step into so many shards: the same bits on any number of workers up to it", ge=1, le=65_536
     )

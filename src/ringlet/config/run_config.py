@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from ringlet.config import options
 from ringlet.config.explain import explain
 from ringlet.config.intervals import Interval, ResumePoint
+from ringlet.config.strategy_choice import StrategyChoice
 from ringlet.errors import ConfigError
 
 
@@ -160,6 +161,7 @@ def _contradictions(config: RunConfig) -> list[str]:
             f"compression = {config.compression} changes the bits with the number of machines, shards promise that "
             "they stay: give one of them",
         ),
+        *_unfit_for_strategy(config),
         (
             config.blocking_mpi and config.non_blocking_mpi,
             "blocking_mpi and non_blocking_mpi exclude each other: give one of them",
@@ -193,10 +195,36 @@ def _contradictions(config: RunConfig) -> list[str]:
     return [message for wrong, message in checks if wrong]
 
 
+def _unfit_for_strategy(config: RunConfig) -> list[tuple[bool, str]]:
+    """Options that only synchronous workers have."""
+    apart = config.strategy.strip().lower() != "sync"
+    return [
+        (
+            apart and config.shards is not None,
+            f"strategy = {config.strategy} lets every worker go its own way, shards = {config.shards} promises the "
+            "same bits on any number of them: give one of them, or accumulate for more passes per step",
+        ),
+        (
+            apart and config.compression != "none",
+            f"compression = {config.compression} is for gradients that workers exchange in every step, which strategy "
+            f"= {config.strategy} does not do: give one of them",
+        ),
+        (
+            apart and config.overlap == "on",
+            f"overlap = on exchanges gradients during every backward pass, which strategy = {config.strategy} does not "
+            "do: give one of them",
+        ),
+    ]
+
+
 def _unreadable(config: RunConfig) -> list[str]:
     """Texts with a form of their own."""
     problems = []
-    for parse in (lambda: Interval.parse(config.checkpoint_every), lambda: ResumePoint.parse(config.resume)):
+    for parse in (
+        lambda: Interval.parse(config.checkpoint_every),
+        lambda: ResumePoint.parse(config.resume),
+        lambda: StrategyChoice.parse(config.strategy),
+    ):
         try:
             parse()
         except ConfigError as error:

@@ -40,11 +40,18 @@ class ReplicaError(CommunicationError):
 class ReplicaGuard:
     """Compares every ``every`` steps (0: never). ``sizes`` are numbers of elements by parameter, for messages.
 
-    Every rank must make one with the same arguments and call the same methods.
+    With ``own_parameters`` every rank has a copy of the parameters, as if it were a machine. Comparisons fall due at
+    every multiple of ``every``; a rank that cannot be asked just then is asked at the next chance. Every rank must make
+    one with the same arguments and call the same methods.
     """
 
     def __init__(
-        self, comm: Communicator, every: int = DEFAULT_EVERY, *, sizes: Mapping[str, int] | None = None
+        self,
+        comm: Communicator,
+        every: int = DEFAULT_EVERY,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        own_parameters: bool = False,
     ) -> None:
         if every < 0:
             raise ConfigError(f"replicas are to be compared every {every} steps: expected 0 (never) or more")
@@ -52,11 +59,14 @@ class ReplicaGuard:
         self._every = every
         self._names = list(sizes or {})
         self._ends = np.cumsum([0, *(sizes or {}).values()])[1:]
-        self._machines = _machines_of_ranks(comm)
+        self._machines = list(range(comm.size)) if own_parameters else _machines_of_ranks(comm)
+        self._num_machines = len(set(self._machines))
+        self._last_step = 0
 
     def after_update(self, step: int, parameters: NDArray[Any], statistics: NDArray[Any]) -> None:
         """Compare if it is time to; ``step`` counts from 1. To be called when all ranks have done their update."""
-        if self._every and step % self._every == 0:
+        if self._every and step // self._every > self._last_step // self._every:
+            self._last_step = step
             self.compare(step, parameters, statistics)
 
     def compare(self, step: int, parameters: NDArray[Any], statistics: NDArray[Any]) -> None:
@@ -80,7 +90,7 @@ class ReplicaGuard:
     def _blocks_of(self, rank: int, num_bytes: int) -> range:
         """The blocks that a rank digests: its share of its machine's; none where there is only one machine."""
         ranks = self._ranks_of(self._machines[rank])
-        if len(self._comm.local_sizes) == 1:
+        if self._num_machines == 1:
             return range(0)
         return range(*bounds(-(-num_bytes // BLOCK_BYTES), ranks.index(rank), len(ranks)))
 
@@ -99,9 +109,9 @@ class ReplicaGuard:
     def _check_parameters(self, step: int, digests: Digests, counts: Sequence[int], parameters: NDArray[Any]) -> None:
         """Blocks of each machine, put together from its ranks, beside those of the others."""
         per_rank = np.split(digests, np.cumsum([1 + count for count in counts])[:-1])
-        num_machines = len(self._comm.local_sizes)
         machines = [
-            np.concatenate([per_rank[rank][1:] for rank in self._ranks_of(machine)]) for machine in range(num_machines)
+            np.concatenate([per_rank[rank][1:] for rank in self._ranks_of(machine)])
+            for machine in range(self._num_machines)
         ]
         table = np.stack(machines)
         different = (table != table[0]).any(axis=(0, 2))

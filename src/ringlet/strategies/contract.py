@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ringlet.comm.contract import Communicator
 from ringlet.engines.contract import Floats, Replica
+from ringlet.optim import Segment
+from ringlet.strategies.staleness import Staleness
 
 OnReady = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The flat buffers of a network."""
+
+    segments: tuple[Segment, ...]
+    num_parameters: int
+    num_state: int
+    dtype: DTypeLike
 
 
 class Strategy(Protocol):
     """How replicas agree. Every rank must call every method, in the same order.
 
     A step: :meth:`begin`; for each of this rank's shards a pass of the replica and :meth:`add`; :meth:`agree` on the
-    figures of all shards; :meth:`update`. After it all ranks hold the same parameters and the same running statistics.
+    figures; :meth:`update` or :meth:`skip`; :meth:`end_step`. In :attr:`lockstep` all ranks hold the same parameters
+    and the same running statistics after every step. Otherwise they do so after :meth:`settle`, which comes before
+    anybody else looks at them: before validation, and when training ends.
     """
 
+    lockstep: bool
+    """Whether ranks meet in every step, so that its figures are those of all ranks; otherwise they are one rank's."""
     comm: Communicator
     num_shards: int
     """Into how many shards a global batch is cut."""
@@ -29,7 +46,7 @@ class Strategy(Protocol):
 
     @property
     def parameters(self) -> Floats:
-        """The flat buffer in which the replica's parameters must live: one per machine."""
+        """The flat buffer in which the replica's parameters must live."""
 
     @property
     def gradients(self) -> Floats:
@@ -37,6 +54,17 @@ class Strategy(Protocol):
 
     def attach(self, replica: Replica) -> None:
         """Begin with the parameters and running statistics of rank 0, on all ranks."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What was decided by measurement, in words."""
+
+    @property
+    def agreed(self) -> bool:
+        """Whether all ranks hold the same; asked between :meth:`end_step` and the next :meth:`begin`."""
+
+    def scale(self, num_own: int, num_global: int) -> float:
+        """The factor of the summed loss: one over the samples of the batch that a gradient is to be the mean of."""
 
     def begin(self) -> None:
         """A new step begins."""
@@ -49,13 +77,28 @@ class Strategy(Protocol):
         """Take gradients and running statistics of the replica as the contribution of ``shard``."""
 
     def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Figures of all shards, one row each; a rank fills the rows of its shards and leaves the others zero."""
+        """Figures, one row for each shard; a rank fills the rows of its shards and leaves the others zero.
+
+        In lockstep the rows of all ranks come back, otherwise those of this rank.
+        """
 
     def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:
         """Turn the contributions of all shards, of ``num_samples`` samples in all, into new parameters."""
 
     def skip(self) -> None:
         """Instead of :meth:`update`: leave everything as it was before this step."""
+
+    def end_step(self, step: int, *, wants_to_stop: bool) -> bool:
+        """The step is over on this rank; gives whether all ranks are to stop after this very step.
+
+        Not in lockstep, where the figures tell who wants to stop: there it gives False.
+        """
+
+    def settle(self) -> None:
+        """Make all ranks hold the same parameters and running statistics. To be called after the same step on all."""
+
+    def staleness(self) -> Staleness | None:
+        """Of all ranks' gradients since the last call; None where gradients cannot be stale. Every rank must call."""
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class SavedState:
         if self._comm.rank == 0:
             assert values is not None
             assert state is not None
-            _check(self._state, state, self._num_parameters)
+            check_state(tuple(self._state), state, self._num_parameters)
             own_values[:] = values
             for name in self._state:
                 own_state[name][:] = state[name]
@@ -90,9 +90,10 @@ class SavedState:
         return self._copies[""], {name: copy for name, copy in self._copies.items() if name}
 
 
-def _check(own: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]], num_parameters: int) -> None:
+def check_state(own: Sequence[str], given: Mapping[str, NDArray[Any]], num_parameters: int) -> None:
+    """Refuse saved state arrays that are not those named ``own``, or of another length."""
     names = {name for name in given if not is_kept_back(name)}
-    if own.keys() != names:
+    if set(own) != names:
         raise CommunicationError(
             f"the saved optimizer has the state arrays {sorted(names)}, this one needs {sorted(own)}: continue with "
             "the optimizer of the saved run"

@@ -23,7 +23,7 @@ from ringlet.engines.contract import Floats, Replica
 from ringlet.errors import ConfigError
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer, Segment, clip_by_global_norm, clip_by_value
-from ringlet.strategies.contract import OnReady
+from ringlet.strategies.contract import Layout, OnReady
 from ringlet.strategies.kept_back import KeptBack
 from ringlet.strategies.norms import Norms
 from ringlet.strategies.overlap import Overlap
@@ -48,19 +48,12 @@ class Options:
     """Add contributions of machines along the tree of shards too: the bits do not depend on the number of machines."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The flat buffers of a network."""
-
-    segments: tuple[Segment, ...]
-    num_parameters: int
-    num_state: int
-    dtype: DTypeLike
-
-
 @final
 class Synchronous:
     """See the module. ``num_shards`` defaults to one for each rank."""
+
+    lockstep = True
+    agreed = True
 
     def __init__(
         self,
@@ -110,6 +103,10 @@ class Synchronous:
     def on_ready(self) -> OnReady | None:
         """Starts the exchange of what is final, if that is done during the backward pass."""
         return self._overlap.on_ready
+
+    def scale(self, num_own: int, num_global: int) -> float:  # noqa: ARG002  the contract's
+        """Gradients of all ranks are added up to the mean over the global batch."""
+        return 1.0 / num_global
 
     @property
     def remarks(self) -> list[str]:
@@ -173,6 +170,16 @@ class Synchronous:
         self._overlap.finish(self._timeline)
         self._replica.state.flat[:] = self._agreed_state
         self._overlap.end()
+
+    def end_step(self, step: int, *, wants_to_stop: bool) -> bool:  # noqa: ARG002  the contract's
+        """Nothing is left to do."""
+        return False
+
+    def settle(self) -> None:
+        """All ranks are equal after every step."""
+
+    def staleness(self) -> None:
+        """Gradients are applied to the parameters that they were computed with."""
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, final
@@ -17,6 +17,7 @@ import numpy as np
 
 from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
+from ringlet.comm.contract import Op
 from ringlet.config import Interval, RunConfig
 from ringlet.engines.contract import FlatTensors
 from ringlet.errors import CheckpointError
@@ -139,11 +140,13 @@ class CheckpointKeeper:
             return
         self._saved_step, self._saved_at = progress.num_steps, monotonic()
         self._settle()
+        self._parts.strategy.settle()
         comm.barrier()
         faults.reach("save", self._rank, progress.num_steps)
         values, optimizer = self._parts.strategy.save()
+        progress = progress_of_all_ranks(self._parts)
         if self._writer is not None:
-            self._writer.submit(self._checkpoint(values, optimizer))
+            self._writer.submit(self._checkpoint(values, optimizer, progress))
 
     def _settle(self, fatal: type[Exception] | tuple[()] = ()) -> None:
         """Wait for the last write; a failure is told and does not end the run, unless it is ``fatal``."""
@@ -158,11 +161,11 @@ class CheckpointKeeper:
         if self._parts.config.keep:
             self._store.prune(self._parts.config.keep, () if self.best_step is None else (self.best_step,))
 
-    def _checkpoint(self, values: Any, optimizer: Mapping[str, Any]) -> Checkpoint:
+    def _checkpoint(self, values: Any, optimizer: Mapping[str, Any], progress: Progress) -> Checkpoint:
         parts, comm = self._parts, self._parts.strategy.comm
         infos = (*parts.spec.parameters, *parts.spec.state)
         training = {
-            "progress": parts.progress.to_dict(),
+            "progress": progress.to_dict(),
             "schedule": parts.schedule.state_dict(),
             "best_step": self.best_step,
             "events_bytes": self._events_position(),
@@ -182,6 +185,18 @@ class CheckpointKeeper:
         )
 
 
+def progress_of_all_ranks(parts: Parts) -> Progress:
+    """How far the run has come, where each rank has counted for itself too; every rank must call."""
+    strategy, progress = parts.strategy, parts.progress
+    if strategy.lockstep:
+        return progress
+    own = np.array([progress.num_skipped, *progress.totals])
+    row = np.zeros(int(strategy.comm.allreduce(np.array([own.size]), Op.MAX)[0]))
+    row[: own.size] = own  # a rank that has only skipped steps has no totals yet
+    num_skipped, *totals = strategy.comm.allreduce(row).tolist()
+    return replace(progress, num_skipped=int(num_skipped), totals=totals)
+
+
 def restore(parts: Parts, checkpoint: Checkpoint | None, say: Say) -> int | None:
     """Go on from what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
     comm = parts.strategy.comm
@@ -196,6 +211,8 @@ def restore(parts: Parts, checkpoint: Checkpoint | None, say: Say) -> int | None
             optimizer = {name: np.zeros(parts.spec.num_parameters, values.dtype) for name in parts.strategy.state_names}
     parts.strategy.load(values, optimizer)
     parts.progress.load(training.get("progress", {}))
+    if comm.rank != 0 and not parts.strategy.lockstep:
+        parts.progress.totals, parts.progress.num_skipped = [], 0  # rank 0 counts on for all
     parts.schedule.load_state_dict(training.get("schedule", {}))
     best_step = training.get("best_step")
     return best_step if isinstance(best_step, int) else None

@@ -116,6 +116,19 @@ class ValidationStarted:
 
 
 @dataclass(frozen=True)
+class StalenessMeasured:
+    """How old gradients were in an epoch: updates between taking a copy of the parameters and bringing the gradient.
+
+    ``histogram[s]`` counts gradients of staleness s; the 64th entry also counts older ones.
+    """
+
+    epoch: int
+    mean: float
+    max: int
+    histogram: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class EpochFinished:
     """An epoch is complete; ``num_samples`` and ``samples_per_second`` count trained samples and training time only.
 
@@ -173,6 +186,7 @@ Event = (
     | StepFinished
     | StepSkipped
     | ValidationStarted
+    | StalenessMeasured
     | EpochFinished
     | ModelSaved
     | TrainingStopped

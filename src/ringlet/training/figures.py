@@ -73,16 +73,16 @@ class ShardFigures:
 
 
 def find_problem(figures: ShardFigures, replica: Replica, strategy: Strategy) -> str | None:
-    """What is not finite, in words: the loss or the gradient of which layer, in which shard; the same on every rank.
+    """What is not finite, in words: the loss or the gradient of which layer, in which shard.
 
-    Every rank must call, after the figures have been agreed on.
+    In lockstep the same on every rank, and every rank must call, after the figures have been agreed on.
     """
     shard = figures.bad_shard()
     if shard is None:
         return None
     loss = figures.loss_of(shard)
     own = _bad_parameter(replica) if shard in strategy.shards else ""
-    layer = b"".join(strategy.comm.allgather_bytes(own.encode())).decode()
+    layer = b"".join(strategy.comm.allgather_bytes(own.encode())).decode() if strategy.lockstep else own
     place = f" in shard {shard} of {strategy.num_shards}" if strategy.num_shards > 1 else ""
     if not math.isfinite(loss):
         return f"the loss is {loss}{place}"

@@ -24,6 +24,7 @@ from ringlet.training.events import (
     EpochResumed,
     EpochStarted,
     Event,
+    StalenessMeasured,
     StepFinished,
     StepSkipped,
     TrainingFinished,
@@ -35,7 +36,7 @@ from ringlet.training.interrupts import Control, Stop, agree_on_stopping, interr
 from ringlet.training.meter import Meter
 from ringlet.training.pictures import NoPictures, Pictures
 from ringlet.training.progress import Progress
-from ringlet.training.step import StepResult, training_step
+from ringlet.training.step import StepResult, explain_divergence, training_step
 
 Emit = Callable[[Event], None]
 
@@ -68,7 +69,7 @@ class Loop:
     report: Callable[[int | str], None] = _nobody
     """Told at every step, and between them what is being done: for whoever watches that the rank gets on."""
     check: Callable[[int], None] = _nobody
-    """Called after every update with its number, on all ranks: for whoever compares replicas."""
+    """Called with a step's number when all ranks hold the same, on all of them: for whoever compares replicas."""
 
     def run(self, last_epoch: int, emit: Emit, control: Control) -> Stop | None:
         """Train until ``last_epoch`` epochs are done in all, or somebody's ``control`` says stop; says why then."""
@@ -99,7 +100,10 @@ class Loop:
         if interrupted:
             return interruption(control)
         trained = perf_counter()
-        figures = meter.means()
+        staleness = self.strategy.staleness()
+        if staleness is not None:
+            emit(StalenessMeasured(epoch + 1, staleness.mean, staleness.max, staleness.histogram))
+        figures = self._of_all_ranks(meter).means()
         if self.validation is not None:
             emit(ValidationStarted(epoch + 1, self.validation.num_samples))
             self.timeline.mark("validation")
@@ -138,8 +142,22 @@ class Loop:
         progress.epochs.append({name: float(value) for name, value in figures.items()})
 
     def _steps(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool]:
-        """The steps of one epoch; gives the last learning rate, and whether a rank was interrupted."""
-        progress = self.progress
+        """The steps of one epoch; gives the last learning rate, and whether a rank was interrupted.
+
+        When this returns, or raises DivergedError, all ranks hold the same parameters.
+        """
+        rate, interrupted, failure = self._steps_apart(epoch, meter, emit, control)
+        if not self.strategy.lockstep:
+            self.strategy.settle()
+            self.check(self.progress.num_steps)
+            failure = next(filter(None, self.strategy.comm.allgather_bytes(failure.encode())), b"").decode()
+        if failure:
+            raise DivergedError(failure)
+        return rate, interrupted
+
+    def _steps_apart(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool, str]:
+        """The steps of one epoch on this rank; also why it cannot go on, which others need not know of yet."""
+        progress, failure = self.progress, ""
         rate = self._rate(epoch, max(progress.step_in_epoch - 1, 0), max(progress.num_steps - 1, 0))
         with closing(self.train.epoch(epoch, progress.step_in_epoch)) as batches:
             self.timeline.mark("data")
@@ -154,28 +172,48 @@ class Loop:
                     progress.totals = meter.totals.tolist()
                     means = result.figures.means(), meter.means()
                     emit(StepFinished(epoch + 1, step, progress.step_in_epoch, batch.num_global, rate, *means))
+                elif self.skip_bad:
+                    failure = failure or self._skipped(result.problem, epoch, emit)
                 else:
-                    self._skipped(result.problem, epoch, emit)
-                self.keeper.after_step()
-                if result.interrupted or (control.interrupted and self.strategy.comm.size == 1):
-                    return rate, True
+                    failure = failure or explain_divergence(batch, step, result.problem)
+                if (failure and self.strategy.lockstep) or self._is_over(result, step, control, failure):
+                    return rate, True, failure
                 self.timeline.mark("data")
-        return rate, False
+        return rate, False, failure
+
+    def _is_over(self, result: StepResult, step: int, control: Control, failure: str) -> bool:
+        """End a step; whether all ranks stop after it."""
+        strategy = self.strategy
+        stop = strategy.end_step(step, wants_to_stop=control.interrupted or bool(failure))
+        if strategy.agreed:
+            self.check(step)
+        self.keeper.after_step()
+        alone = strategy.comm.size == 1 and (control.interrupted or bool(failure))
+        return stop or alone or (strategy.lockstep and result.interrupted)
+
+    def _of_all_ranks(self, meter: Meter) -> Meter:
+        """The figures of all ranks, where each has counted its own."""
+        if self.strategy.lockstep:
+            return meter
+        whole = Meter(self.metrics)
+        whole.add_totals(self.strategy.comm.allreduce(meter.totals))
+        return whole
 
     def _rate(self, epoch: int, step_in_epoch: int, num_steps: int) -> float:
         """The learning rate of the step after ``num_steps`` others."""
         return self.schedule.learning_rate(epoch + step_in_epoch / self.train.num_steps, num_steps)
 
-    def _skipped(self, problem: str, epoch: int, emit: Emit) -> None:
-        """Take note of a step without an update; too many of them in all are a divergence after all."""
+    def _skipped(self, problem: str, epoch: int, emit: Emit) -> str:
+        """Take note of a step without an update; too many of them in all are a divergence after all, told in words."""
         self.progress.num_skipped += 1
         emit(StepSkipped(epoch + 1, self.progress.num_steps, problem))
-        if self.progress.num_skipped >= MAX_SKIPPED:
-            raise DivergedError(
-                f"training diverged in epoch {epoch + 1} (update {self.progress.num_steps}): {problem}. "
-                f"{MAX_SKIPPED} steps were skipped. Lower the learning rate, clip gradients (--clip-norm 1) or check "
-                "the data"
-            )
+        if self.progress.num_skipped < MAX_SKIPPED:
+            return ""
+        return (
+            f"training diverged in epoch {epoch + 1} (update {self.progress.num_steps}): {problem}. "
+            f"{MAX_SKIPPED} steps were skipped. Lower the learning rate, clip gradients (--clip-norm 1) or check the "
+            "data"
+        )
 
     def _step(self, batch: Batch, step: int, rate: float, control: Control) -> StepResult:
         result = training_step(
@@ -191,7 +229,6 @@ class Loop:
             timeline=self.timeline,
         )
         self.timeline.mark("other")
-        self.check(step)
         self.report(step)
         return result
 

@@ -19,13 +19,21 @@ from ringlet.training.meter import Meter
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step gave, over all ranks."""
+    """What one step gave: over all ranks in lockstep, otherwise on this rank."""
 
     figures: Meter
     interrupted: bool
-    """Whether any rank was asked to stop."""
+    """Whether any of these ranks was asked to stop."""
     problem: str | None
     """What was not finite, if the update was skipped for it."""
+
+
+def explain_divergence(batch: Batch, step: int, problem: str) -> str:
+    """The message of the error that ends training."""
+    return (
+        f"training diverged in epoch {batch.epoch + 1}, step {batch.step_in_epoch + 1} (update {step}): {problem}. "
+        "The update was not applied. Lower the learning rate, clip gradients (--clip-norm 1) or check the data"
+    )
 
 
 def training_step(
@@ -44,8 +52,9 @@ def training_step(
     """Train on one global batch, of which this rank has its shards; ``step`` counts updates from 1 over the whole run.
 
     Every rank must call. A loss or gradient that is not finite on any rank raises :class:`DivergedError` on all of
-    them, before any parameter changes; with ``skip_bad`` the step changes nothing instead. ``is_interrupted`` says
-    whether this rank was asked to stop.
+    them, before any parameter changes; with ``skip_bad`` the step changes nothing instead. Ranks that are not in
+    lockstep never raise here, because the others would wait for them: the step changes nothing on this rank.
+    ``is_interrupted`` says whether this rank was asked to stop.
     """
     strategy.begin()
     figures = ShardFigures(strategy.num_shards, metrics)
@@ -57,7 +66,7 @@ def training_step(
             output = replica.loss_and_gradients(
                 batch.inputs[start:stop],
                 targets,
-                scale=1.0 / batch.num_global,
+                scale=strategy.scale(len(batch), batch.num_global),
                 seed=seed,
                 step=step,
                 shard=shard,
@@ -76,11 +85,8 @@ def training_step(
     if problem is None:
         faults.reach("update", rank, step, strategy.parameters)
         strategy.update(step=step, learning_rate=learning_rate, num_samples=batch.num_global)
-    elif skip_bad:
+    elif skip_bad or not strategy.lockstep:
         strategy.skip()
     else:
-        raise DivergedError(
-            f"training diverged in epoch {batch.epoch + 1}, step {batch.step_in_epoch + 1} (update {step}): {problem}. "
-            "The update was not applied. Lower the learning rate, clip gradients (--clip-norm 1) or check the data"
-        )
+        raise DivergedError(explain_divergence(batch, step, problem))
     return StepResult(figures.meter(), figures.interrupted, problem)

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringlet import __version__
 from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
-from ringlet.config import ResumePoint, RunConfig
+from ringlet.config import ResumePoint, RunConfig, StrategyChoice
 from ringlet.data import BatchLoader, Dataset, Source
 from ringlet.engines.base import BaseReplica
 from ringlet.engines.registry import create_replica
@@ -33,7 +33,9 @@ from ringlet.kernels import load as load_kernels
 from ringlet.models.files import load_model_file, save_model
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule, segments_of
-from ringlet.strategies.synchronous import Layout, Options, Synchronous
+from ringlet.strategies.choose import make_strategy
+from ringlet.strategies.contract import Layout, Strategy
+from ringlet.strategies.synchronous import Options
 from ringlet.timeline import NO_TIMELINE, Timeline
 from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
@@ -261,11 +263,13 @@ class Trainer:
 
     def _make_check(self) -> Callable[[int], None]:
         sizes = {info.name: info.size for info in self.spec.parameters}
-        guard = ReplicaGuard(self.comm, self.config.digest_every, sizes=sizes)
+        guard = ReplicaGuard(
+            self.comm, self.config.digest_every, sizes=sizes, own_parameters=not self.strategy.lockstep
+        )
         strategy, replica = self.strategy, self.replica
         return lambda step: guard.after_update(step, strategy.parameters, replica.state.flat)
 
-    def _make_strategy(self) -> Synchronous:
+    def _make_strategy(self) -> Strategy:
         config, spec = self.config, self.spec
         num_state = sum(info.size for info in spec.state)
         layout = Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.dtype)
@@ -276,7 +280,8 @@ class Trainer:
             overlap=config.overlap,
             same_bits=config.shards is not None,
         )
-        return Synchronous(
+        return make_strategy(
+            StrategyChoice.parse(config.strategy),
             self.comm,
             layout,
             self.optimizer,

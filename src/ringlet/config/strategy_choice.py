@@ -1,0 +1,77 @@
+"""Which way ranks agree, as a small text: ``sync``, ``average:10``, ``bmuf:10,nesterov``, ``async``, ``softsync:2``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ringlet.errors import ConfigError
+
+StrategyName = Literal["sync", "average", "bmuf", "async", "softsync"]
+FORMS = "sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,nesterov], async or softsync:N"
+_MAX_COUNT = 1_000_000
+
+
+@dataclass(frozen=True)
+class StrategyChoice:
+    """A strategy and its numbers; see ``docs/strategies.md``."""
+
+    name: StrategyName = "sync"
+    count: int = 1
+    """K, the steps between two averages, or N of n-softsync."""
+    block_momentum: float | None = None
+    """Share of the last block's update that is kept; None: 1 - 1 / workers."""
+    block_rate: float = 1.0
+    nesterov: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> StrategyChoice:
+        """The choice that ``text`` names; anything else raises :class:`ConfigError`."""
+        head, *details = [part.strip() for part in text.strip().lower().split(",")]
+        name, colon, number = head.partition(":")
+        if name in ("sync", "async") and not colon and not details:
+            return cls("sync" if name == "sync" else "async")
+        if name in ("average", "softsync") and not details:
+            return cls("average" if name == "average" else "softsync", _count(text, number))
+        if name == "bmuf":
+            return _with_details(cls("bmuf", _count(text, number)), text, details)
+        raise ConfigError(f"strategy = '{text}': expected {FORMS}")
+
+
+def _count(text: str, number: str) -> int:
+    count = int(number) if number.isascii() and number.isdecimal() and len(number) < 8 else 0
+    if not 1 <= count <= _MAX_COUNT:
+        raise ConfigError(f"strategy = '{text}': expected a number of 1 to {_MAX_COUNT:,} behind the colon: {FORMS}")
+    return count
+
+
+def _with_details(choice: StrategyChoice, text: str, details: list[str]) -> StrategyChoice:
+    numbers: dict[str, float] = {}
+    nesterov = False
+    for detail in details:
+        name, _, value = detail.partition("=")
+        if detail == "nesterov":
+            nesterov = True
+        elif name in ("block_momentum", "block_rate") and name not in numbers:
+            numbers[name] = _fraction(text, name, value)
+        else:
+            raise ConfigError(f"strategy = '{text}': '{detail}' is not understood, expected {FORMS}")
+    momentum, rate = numbers.get("block_momentum"), numbers.get("block_rate", 1.0)
+    if rate == 0:
+        raise ConfigError(f"strategy = '{text}': block_rate = 0 would learn nothing, expected more")
+    if momentum is not None and momentum >= 1:
+        raise ConfigError(
+            f"strategy = '{text}': block_momentum = {momentum:g} would grow for ever, expected less than 1"
+        )
+    return StrategyChoice(choice.name, choice.count, momentum, rate, nesterov)
+
+
+def _fraction(text: str, name: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise ConfigError(f"strategy = '{text}': {name} = '{value}', expected a number of at least 0")
+    return number

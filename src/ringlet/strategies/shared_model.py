@@ -1,0 +1,319 @@
+"""One model in memory that all ranks reach by themselves, and the way of a gradient into it.
+
+There is no server: whoever brings the last gradient of a *group* makes the update, under the lock of the window
+(:mod:`ringlet.comm.window`) in which parameters, running statistics and the optimizer's state lie. Every rank computes
+with a copy of its own, taken when its last gradient had arrived. :mod:`~ringlet.strategies.asynchronous` has groups of
+one gradient, :mod:`~ringlet.strategies.soft_synchronous` larger ones.
+
+*Staleness* is the number of updates that were made between the moment in which a rank took its copy and the arrival of
+the gradient that it computed with it. The learning rate of an update is divided by the mean staleness of its gradients,
+if that is more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import sleep
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.comm.contract import Communicator
+from ringlet.data.partition import bounds
+from ringlet.engines.contract import Floats, Replica
+from ringlet.kernels.contract import Kernels
+from ringlet.optim import Optimizer
+from ringlet.strategies.contract import Layout, OnReady
+from ringlet.strategies.local_pass import LocalPass
+from ringlet.strategies.saved_state import check_state
+from ringlet.strategies.staleness import Staleness, StalenessMeter
+from ringlet.timeline import NO_TIMELINE, Timeline
+
+_VERSION, _COLLECTED, _SAMPLES, _STALENESS, _STEP, _RATE, _ACTIVE, _STOP_AT, _BEGUN = range(9)
+"""Words of the header: updates made; of the group that is being collected the contributions, samples, staleness summed
+over samples, step and learning rate (a float64); ranks that still train; the step after which all stop, or 0; from
+there on the step that each rank is in."""
+_ALIGNED = 64
+_FIRST_WAIT, _LONGEST_WAIT = 2e-5, 1e-3
+"""Seconds between two looks at whether one's group is complete."""
+
+
+class Contents(NamedTuple):
+    """Views of a window's memory."""
+
+    header: NDArray[np.int64]
+    values: Floats
+    """Parameters, then running statistics."""
+    state: dict[str, Floats]
+    """The optimizer's."""
+    sums: Floats
+    """Gradients and running statistics of the group, each times its samples; empty where a group has one gradient."""
+
+
+@final
+class SharedModel:
+    """A strategy: see the module. ``group_size`` gradients make an update."""
+
+    lockstep = False
+    remarks: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        comm: Communicator,
+        layout: Layout,
+        optimizer: Optimizer,
+        kernels: Kernels,
+        *,
+        group_size: int,
+        num_shards: int | None = None,
+        clip_value: float | None = None,
+        clip_norm: float | None = None,
+        timeline: Timeline = NO_TIMELINE,
+    ) -> None:
+        self.comm, self._optimizer, self._timeline, self._layout = comm, optimizer, timeline, layout
+        self._group_size = group_size
+        self.num_shards = comm.size if num_shards is None else num_shards
+        self.shards = range(*bounds(self.num_shards, comm.rank, comm.size))
+        self._num_parameters = layout.num_parameters
+        self._num_values = layout.num_parameters + layout.num_state
+        self._header_bytes = -(-8 * (_BEGUN + comm.size) // _ALIGNED) * _ALIGNED
+        self._num_saved = self._num_values + layout.num_parameters * len(optimizer.state_names)
+        num_sums = self._num_values if group_size > 1 else 0
+        itemsize = np.dtype(layout.dtype).itemsize
+        self._window = comm.window(self._header_bytes + itemsize * (self._num_saved + num_sums))
+        self._own: Floats = np.zeros(self._num_values, layout.dtype)
+        self._pass = LocalPass(layout, optimizer, kernels, len(self.shards), clip_value, clip_norm)
+        self._meter = StalenessMeter()
+        self._version = 0
+        """Of this rank's copy."""
+        self._num_pending = 0
+        """Steps since all ranks were equal."""
+        self._copy: Floats | None = None
+
+    @property
+    def parameters(self) -> Floats:
+        """This rank's copy."""
+        return self._own[: self._num_parameters]
+
+    @property
+    def gradients(self) -> Floats:
+        """This rank's own memory."""
+        return self._pass.gradients
+
+    @property
+    def on_ready(self) -> OnReady | None:
+        """Gradients are sent when a pass is over."""
+        return None
+
+    @property
+    def agreed(self) -> bool:
+        """Whether no rank has taken a step since all were equal."""
+        return self._num_pending == 0
+
+    def scale(self, num_own: int, num_global: int) -> float:  # noqa: ARG002  the contract's
+        """A gradient is the mean over the samples of its rank."""
+        return 1.0 / max(num_own, 1)
+
+    def attach(self, replica: Replica) -> None:
+        """Begin with the parameters and running statistics of rank 0, on all ranks."""
+        self._replica = replica
+        self._pass.attach(replica)
+        if self.comm.rank == 0:
+            self._statistics[:] = replica.state.flat
+            with self._window.locked() as memory:
+                self._contents(memory).values[:] = self._own
+        self._begin_together()
+
+    def begin(self) -> None:
+        """A new step begins."""
+        self._pass.begin()
+
+    def add(self, shard: int, num_samples: int) -> None:  # noqa: ARG002  the contract's
+        """Add the replica's gradients and statistics to those of this rank's step."""
+        self._pass.add(num_samples)
+
+    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Every rank knows its own figures only."""
+        return figures
+
+    def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:  # noqa: ARG002  the contract's
+        """Bring this rank's gradient into the model, and take a new copy once the model has it."""
+        self._bring(self._pass.finish(), self._optimizer_step(step), learning_rate)
+
+    def skip(self) -> None:
+        """Bring nothing; others may wait for this rank's contribution all the same."""
+        self._replica.state.flat[:] = self._statistics
+        self._bring(0)
+
+    def end_step(self, step: int, *, wants_to_stop: bool) -> bool:
+        """Tell others if this rank wants to stop: all do so after the furthest step that one of them has begun."""
+        self._num_pending += 1
+        with self._window.locked(self._header_bytes) as memory:
+            header = memory.view(np.int64)
+            begun = header[_BEGUN : _BEGUN + self.comm.size]
+            if wants_to_stop and header[_STOP_AT] == 0:
+                header[_STOP_AT] = max(step, int(begun.max()))
+            is_over = 0 < header[_STOP_AT] <= step
+            if not is_over:
+                begun[self.comm.rank] = step + 1
+        return bool(is_over)
+
+    def settle(self) -> None:
+        """Wait for the gradients of all ranks; then all copy the model."""
+        if self._num_pending:
+            with self._window.locked() as memory:
+                contents = self._contents(memory)
+                contents.header[_ACTIVE] -= 1
+                self._update_if_complete(contents)
+            self._begin_together()
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the optimizer's state arrays."""
+        return self._optimizer.state_names
+
+    def staleness(self) -> Staleness | None:
+        """Of all gradients since the last call. Every rank must call."""
+        return self._meter.take(self.comm)
+
+    def save(self) -> tuple[Floats, dict[str, NDArray[Any]]]:
+        """Copies of the model, after the gradients of all ranks have arrived; they stay until the next call."""
+        self.settle()
+        if self._copy is None:
+            self._copy = self.comm.shared_array(self._num_saved, self._layout.dtype)
+        if self.comm.local_rank == 0:
+            with self._window.locked() as memory:
+                self._copy[:] = self._floats(memory)[: self._num_saved]
+        self.comm.barrier()
+        return self._copy[: self._num_values], self._state_views(self._copy)
+
+    def load(self, values: Floats | None, state: Mapping[str, NDArray[Any]] | None) -> None:
+        """Go on from what rank 0 passes (the others: None), as :meth:`save` gave it on any number of ranks."""
+        if self.comm.rank == 0:
+            assert values is not None
+            assert state is not None
+            check_state(self.state_names, state, self._num_parameters)
+            with self._window.locked() as memory:
+                contents = self._contents(memory)
+                contents.values[:] = values
+                for name, view in contents.state.items():
+                    view[:] = state[name]
+        self._begin_together()
+
+    @property
+    def _statistics(self) -> Floats:
+        """Those of this rank's copy of the model."""
+        return self._own[self._num_parameters :]
+
+    def _bring(self, num_samples: int, step: int = 0, learning_rate: float = 0.0) -> None:
+        self._timeline.mark("wait")
+        with self._window.locked() as memory:
+            contents = self._contents(memory)
+            staleness = int(contents.header[_VERSION]) - self._version
+            if num_samples:
+                self._meter.add(staleness)
+            if num_samples or self._group_size > 1:
+                self._timeline.mark("update")
+                if num_samples:
+                    self._collect(contents, num_samples, staleness)
+                    contents.header[_STEP] = step
+                    contents.header.view(np.float64)[_RATE] = learning_rate
+                contents.header[_COLLECTED] += 1
+                arrived = self._update_if_complete(contents)
+            else:
+                arrived = True
+            if arrived:
+                self._take_copy(contents)
+            awaited = int(contents.header[_VERSION])
+        if not arrived:
+            self._timeline.mark("wait")
+            self._wait_for_version_after(awaited)
+
+    def _optimizer_step(self, step: int) -> int:
+        """About how many updates have been made: all ranks are near the same step."""
+        return (step - 1) * self.comm.size // self._group_size + 1
+
+    def _collect(self, contents: Contents, num_samples: int, staleness: int) -> None:
+        """Add this rank's gradient to its group; a group of one needs no memory for that."""
+        if self._group_size > 1:
+            contents.sums[: self._num_parameters] += self._pass.sum * num_samples
+            contents.sums[self._num_parameters :] += self._replica.state.flat * num_samples
+        contents.header[_SAMPLES] += num_samples
+        contents.header[_STALENESS] += num_samples * staleness
+
+    def _update_if_complete(self, contents: Contents) -> bool:
+        """Update the model if all gradients of the group are there; gives whether it did.
+
+        Near the end of an epoch a group may have to do with as many gradients as there are ranks left.
+        """
+        header = contents.header
+        collected, num_samples = int(header[_COLLECTED]), int(header[_SAMPLES])
+        if collected == 0 or collected < min(self._group_size, int(header[_ACTIVE])):
+            return False
+        if num_samples:
+            self._update_model(contents, num_samples, max(float(header[_STALENESS]) / num_samples, 1.0))
+        header[_COLLECTED] = header[_SAMPLES] = header[_STALENESS] = 0
+        header[_VERSION] += 1
+        return True
+
+    def _update_model(self, contents: Contents, num_samples: int, staleness: float) -> None:
+        statistics = contents.values[self._num_parameters :]
+        if self._group_size > 1:
+            np.divide(contents.sums[: self._num_parameters], num_samples, out=self._pass.sum)
+            np.divide(contents.sums[self._num_parameters :], num_samples, out=statistics)
+            contents.sums.fill(0)
+        else:
+            statistics[:] = self._replica.state.flat
+        self._pass.update(
+            contents.values[: self._num_parameters],
+            contents.state,
+            step=int(contents.header[_STEP]),
+            learning_rate=float(contents.header.view(np.float64)[_RATE]) / staleness,
+        )
+
+    def _take_copy(self, contents: Contents) -> None:
+        self._own[:] = contents.values
+        self._replica.state.flat[:] = self._statistics
+        self._version = int(contents.header[_VERSION])
+
+    def _wait_for_version_after(self, version: int) -> None:
+        pause = _FIRST_WAIT
+        while True:
+            with self._window.locked(self._header_bytes) as memory:
+                is_there = int(memory.view(np.int64)[_VERSION]) > version
+            if is_there:
+                break
+            sleep(pause)
+            pause = min(2 * pause, _LONGEST_WAIT)
+        with self._window.locked() as memory:
+            self._take_copy(self._contents(memory))
+
+    def _begin_together(self) -> None:
+        """All ranks take the model as it is; every rank must call, after its last change of the window."""
+        self._timeline.mark("wait")
+        self.comm.barrier()
+        if self.comm.rank == 0:
+            with self._window.locked(self._header_bytes) as memory:
+                header = memory.view(np.int64)
+                header[_ACTIVE] = self.comm.size
+                header[_STOP_AT:] = 0
+        self.comm.barrier()
+        with self._window.locked() as memory:
+            self._take_copy(self._contents(memory))
+        self._num_pending = 0
+        self.comm.barrier()
+
+    def _contents(self, memory: NDArray[np.uint8]) -> Contents:
+        floats = self._floats(memory)
+        header = memory[: self._header_bytes].view(np.int64)
+        return Contents(header, floats[: self._num_values], self._state_views(floats), floats[self._num_saved :])
+
+    def _floats(self, memory: NDArray[np.uint8]) -> Floats:
+        floats: Floats = memory[self._header_bytes :].view(self._layout.dtype)
+        return floats
+
+    def _state_views(self, floats: Floats) -> dict[str, Floats]:
+        starts = range(self._num_values, self._num_saved, max(self._num_parameters, 1))
+        names = self._optimizer.state_names
+        return {name: floats[start : start + self._num_parameters] for name, start in zip(names, starts, strict=True)}
