@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.common import parser, print_machine, print_table, save
 
 GOAL = 0.975
-BLOCK_MOMENTA = ("bmuf:10", "bmuf:10,block_momentum=0.5", "bmuf:10,nesterov")
+BLOCK_MOMENTA = ("bmuf:10", "bmuf:10,classical", "bmuf:10,classical,block_momentum=0.5")
 STRATEGIES = ("sync", "average:10", *BLOCK_MOMENTA, "async", "softsync:1", "softsync:2")
 COLUMNS = ("strategy", "workers", "seconds", "samples/s", "staleness", "most", "validation", "test", "goal")
 

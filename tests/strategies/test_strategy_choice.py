@@ -17,7 +17,7 @@ from ringlet.errors import ConfigError
         ("sync", StrategyChoice()),
         ("average:10", StrategyChoice("average", 10)),
         (" BMUF:5 ", StrategyChoice("bmuf", 5)),
-        ("bmuf:5,block_momentum=0.9,block_rate=0.5,nesterov", StrategyChoice("bmuf", 5, 0.9, 0.5, True)),
+        ("bmuf:5,block_momentum=0.9,block_rate=0.5,classical", StrategyChoice("bmuf", 5, 0.9, 0.5, False)),
         ("async", StrategyChoice("async")),
         ("softsync:2", StrategyChoice("softsync", 2)),
     ],
@@ -31,7 +31,7 @@ def test_what_can_be_said(text: str, choice: StrategyChoice) -> None:
     [
         *("", "average", "average:", "average:0", "average:-1", "average:1.5", "average:99999999", "sync:1", "async:2"),
         *("bmuf:2,x=1", "bmuf:2,block_momentum=1", "bmuf:2,block_momentum=nan", "bmuf:2,block_rate=0", "soft"),
-        *("bmuf:2,block_rate=", "bmuf:2,block_rate=1,block_rate=2", "average:2,nesterov"),
+        *("bmuf:2,block_rate=", "bmuf:2,block_rate=1,block_rate=2", "average:2,classical"),
     ],
 )
 def test_what_cannot_be_said(text: str) -> None:

@@ -181,7 +181,7 @@ class WorkerOptions(Section):
 
     strategy: str = option(
         "sync",
-        "how workers agree: sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,nesterov], async or softsync:N",
+        "how workers agree: sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,classical], async or softsync:N",
         min_length=1,
     )
     shards: int | None = option(

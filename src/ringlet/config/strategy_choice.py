@@ -1,4 +1,4 @@
-"""Which way ranks agree, as a small text: ``sync``, ``average:10``, ``bmuf:10,nesterov``, ``async``, ``softsync:2``."""
+"""Which way ranks agree, as a small text: ``sync``, ``average:10``, ``bmuf:10``, ``async``, ``softsync:2``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from ringlet.errors import ConfigError
 
 StrategyName = Literal["sync", "average", "bmuf", "async", "softsync"]
-FORMS = "sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,nesterov], async or softsync:N"
+FORMS = "sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,classical], async or softsync:N"
 _MAX_COUNT = 1_000_000
 
 
@@ -23,7 +23,8 @@ class StrategyChoice:
     block_momentum: float | None = None
     """Share of the last block's update that is kept; None: 1 - 1 / workers."""
     block_rate: float = 1.0
-    nesterov: bool = False
+    nesterov: bool = True
+    """Nesterov's form of the block momentum, or the classical one."""
 
     @classmethod
     def parse(cls, text: str) -> StrategyChoice:
@@ -48,11 +49,11 @@ def _count(text: str, number: str) -> int:
 
 def _with_details(choice: StrategyChoice, text: str, details: list[str]) -> StrategyChoice:
     numbers: dict[str, float] = {}
-    nesterov = False
+    nesterov = True
     for detail in details:
         name, _, value = detail.partition("=")
-        if detail == "nesterov":
-            nesterov = True
+        if detail == "classical":
+            nesterov = False
         elif name in ("block_momentum", "block_rate") and name not in numbers:
             numbers[name] = _fraction(text, name, value)
         else:
