@@ -1,12 +1,13 @@
-"""Training steps on every engine, one thread: ``python -m benchmarks.engines [--rounds 3]``.
+"""Training passes (forward and backward) of one worker with one thread on every engine.
 
-Engines take turns within one run, each in its own process that stays alive, so that noise of the machine meets all of
-them. Keras is measured on every backend that is installed.
+    python -m benchmarks.engines [--models simplecnn,vgg16_bn] [--rounds 5]
+
+Engines take turns within one run, each in a process of its own that stays alive, so that noise of the machine meets all
+of them. Keras is measured on every backend that is installed.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -15,32 +16,32 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-CASES = (("simplecnn", 64, 40), ("vgg16_bn", 32, 2))
-"""Network, batch and steps of a round."""
+from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.steps import CASES
+
+ROUND_SECONDS = 1.0
+"""A round has as many passes as fill about this long."""
+NATIVE = "native"
 
 
-def contenders() -> list[tuple[str, dict[str, str]]]:
-    """Engines that can be measured here, with their environment."""
-    found: list[tuple[str, dict[str, str]]] = [("native", {})]
+def contenders() -> dict[str, dict[str, str]]:
+    """Engines that can be measured here, with what their environment needs."""
+    found: dict[str, dict[str, str]] = {NATIVE: {}}
     if find_spec("torch"):
-        found.append(("torch", {}))
+        found["torch"] = {}
     if find_spec("keras"):
-        found += [("keras", {"KERAS_BACKEND": name}) for name in ("tensorflow", "torch", "jax") if find_spec(name)]
+        backends = [name for name in ("tensorflow", "torch", "jax") if find_spec(name)]
+        found |= {f"keras, {name}": {"KERAS_BACKEND": name} for name in backends}
     return found
 
 
-def serve(engine: str, model: str, batch: int) -> None:
-    """In a process of its own: for every number on stdin so many steps; prints samples per second."""
-    import numpy as np
-
+def serve(engine: str, model: str) -> None:
+    """In a process of its own: for every number on stdin so many passes; prints samples per second."""
     from ringlet.engines.registry import create_replica
-    from ringlet.models import zoo
 
-    spec = zoo.create(model)
-    replica = create_replica(engine, spec, local_batch_size=batch, threads=1)
-    rng = np.random.default_rng(0)
-    inputs = rng.standard_normal((batch, *spec.input_shape), dtype=np.float32)
-    targets = rng.integers(0, spec.output_shape[0], batch)
+    case = CASES[model]()
+    replica: Any = create_replica(engine, case.spec, local_batch_size=case.batch_size, threads=1)
+    inputs, targets = case.batch()
     replica.prepare()
     replica.loss_and_gradients(inputs, targets)
     print("ready", flush=True)
@@ -48,53 +49,60 @@ def serve(engine: str, model: str, batch: int) -> None:
         start = perf_counter()
         for step in range(int(line)):
             replica.loss_and_gradients(inputs, targets, step=step)
-        print(batch * int(line) / (perf_counter() - start), flush=True)
+        print(case.batch_size * int(line) / (perf_counter() - start), flush=True)
 
 
-def start(engine: str, environment: dict[str, str], model: str, batch: int) -> Any:
-    ours = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.engines", "--serve", engine, model, str(batch)]
+def measure(model: str, num_rounds: int) -> dict[str, list[float]]:
+    """Samples per second of every round, by contender."""
+    running = {name: _start(name, model, environment) for name, environment in contenders().items()}
+    num_passes = {
+        name: max(1, round(ROUND_SECONDS * _ask(process, 2) / CASES[model]().batch_size))
+        for name, process in running.items()
+    }
+    rates: dict[str, list[float]] = {name: [] for name in running}
+    for turn in range(num_rounds):
+        for name in running if turn % 2 == 0 else reversed(running):
+            rates[name].append(_ask(running[name], num_passes[name]))
+    for process in running.values():
+        process.communicate()
+    return rates
+
+
+def _start(name: str, model: str, environment: dict[str, str]) -> Any:
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **environment}
+    engine = name.partition(",")[0]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.engines", "--serve", engine, model]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, env=ours, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(command, env=settings, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", f"{engine} did not start"
+    if process.stdout.readline() != "ready\n":
+        raise SystemExit(f"the engine '{name}' did not start: try ringlet train --engine {engine}")
     return process
 
 
-def ask(process: Any, steps: int) -> float:
-    process.stdin.write(f"{steps}\n")
+def _ask(process: Any, num_passes: int) -> float:
+    process.stdin.write(f"{num_passes}\n")
     process.stdin.flush()
     return float(process.stdout.readline())
 
 
-def measure(model: str, batch: int, steps: int, rounds: int) -> dict[str, float]:
-    """Median samples per second of every contender."""
-    running = {
-        " ".join((engine, *environment.values())): start(engine, environment, model, batch)
-        for engine, environment in contenders()
-    }
-    rates: dict[str, list[float]] = {name: [] for name in running}
-    for _ in range(rounds):
-        for name, process in running.items():
-            rates[name].append(ask(process, steps))
-    for process in running.values():
-        process.communicate()
-    return {name: median(own) for name, own in rates.items()}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        engine, model, batch = arguments.serve
-        serve(engine, model, int(batch))
+    """Measure and print."""
+    if sys.argv[1:2] == ["--serve"]:
+        serve(*sys.argv[2:4])
         return
-    for model, batch, steps in CASES:
-        rates = measure(model, batch, steps, arguments.rounds)
-        for name, rate in rates.items():
-            print(f"{model:10} {name:18} {rate:10,.1f} samples/s {rate / rates['native']:6.2f} of native", flush=True)
+    options = parser(__doc__, num_rounds=5, num_threads=None)
+    options.add_argument("--models", default="simplecnn,vgg16_bn", help="comma list (default: %(default)s)")
+    given = options.parse_args()
+    print_machine(threads=1)
+    rows, results = [], {}
+    for model in given.models.split(","):
+        rates = results[model] = measure(model, given.rounds)
+        for name, own in rates.items():
+            ratio = median(rate / native for rate, native in zip(own, rates[NATIVE], strict=True))
+            rows.append((model, CASES[model]().batch_size, name, f"{median(own):,.0f}", f"{ratio:.2f} x"))
+    print_table(("network", "batch", "engine", "samples/s", "times native"), rows)
+    save(given.json, "engines", results=results)
 
 
 if __name__ == "__main__":
