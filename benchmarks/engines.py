@@ -1,7 +1,7 @@
 """Training steps on every engine, one thread: ``python -m benchmarks.engines [--rounds 3]``.
 
-Engines take turns within one run, each in its own process that stays alive, so that noise of the machine meets all of
-them. Keras is measured on every backend that is installed.
+Samples per second of the processor's time, which others on the machine disturb less than that of the clock. Engines
+take turns within one run, each in its own process that stays alive. Keras is measured on every backend that is installed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 CASES = (("simplecnn", 64, 40), ("vgg16_bn", 32, 2))
 """Network, batch and steps of a round."""
+SHAPES = {"simplecnn": (1, 28, 28), "vgg16_bn": (3, 32, 32)}
 
 
 def contenders() -> list[tuple[str, dict[str, str]]]:
@@ -30,13 +31,13 @@ def contenders() -> list[tuple[str, dict[str, str]]]:
 
 
 def serve(engine: str, model: str, batch: int) -> None:
-    """In a process of its own: for every number on stdin so many steps; prints samples per second."""
+    """In a process of its own: for every number on stdin so many steps; prints samples per second of processor time."""
     import numpy as np
 
     from ringlet.engines.registry import create_replica
     from ringlet.models import zoo
 
-    spec = zoo.create(model)
+    spec = zoo.create(model, input_shape=SHAPES[model], num_classes=10)
     replica = create_replica(engine, spec, local_batch_size=batch, threads=1)
     rng = np.random.default_rng(0)
     inputs = rng.standard_normal((batch, *spec.input_shape), dtype=np.float32)
@@ -45,10 +46,10 @@ def serve(engine: str, model: str, batch: int) -> None:
     replica.loss_and_gradients(inputs, targets)
     print("ready", flush=True)
     for line in sys.stdin:
-        start = perf_counter()
+        start = process_time()
         for step in range(int(line)):
             replica.loss_and_gradients(inputs, targets, step=step)
-        print(batch * int(line) / (perf_counter() - start), flush=True)
+        print(batch * int(line) / (process_time() - start), flush=True)
 
 
 def start(engine: str, environment: dict[str, str], model: str, batch: int) -> Any:

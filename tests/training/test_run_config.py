@@ -300,7 +300,7 @@ def test_text_becomes_the_type_of_its_option(name, text, value):
 
 
 def test_options_without_effect_are_said():
-    assert RunConfig(enable_gpu=True).notes() == ["enable_gpu: no effect: the native engine computes on the processor"]
+    assert RunConfig(enable_gpu=True).notes() == ["enable_gpu: no effect: give engine = torch, which takes GPUs"]
 
 
 @pytest.mark.parametrize("option", ["momentum", "nesterov", "beta1", "beta2", "rho"])
