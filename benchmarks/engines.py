@@ -1,7 +1,7 @@
 """Training steps on every engine, one thread: ``python -m benchmarks.engines [--rounds 3]``.
 
 Samples per second of the processor's time, which others on the machine disturb less than that of the clock. Engines
-take turns within one run, each in its own process that stays alive. Keras is measured on every backend that is installed.
+take turns within one run, each in its own process that stays alive. Keras is measured on every installed backend.
 """
 
 from __future__ import annotations
