@@ -48,7 +48,7 @@ check-kernels: $(VENV)/.installed-dev
 	to see why: $(PIP) install -v --no-build-isolation . ; to accept it: make test KERNELS=reference')"
 
 bench: $(VENV)/.installed-dev  ## the benchmarks whose figures the README quotes
-	for name in startup training_speed thread_scaling memory kernels exchange worker_scaling checkpoint_cost; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in startup training_speed thread_scaling memory kernels exchange worker_scaling checkpoint_cost named_latency torch_training engines inference database_scoring; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 docs: $(VENV)/.installed-dev  ## rewrite the tables in docs/ from the code
 	$(BIN)/python scripts/update_docs.py
