@@ -15,6 +15,7 @@ from ringlet.comm.single import SingleCommunicator
 from ringlet.errors import ConfigError
 
 CHECKS = Path(__file__).with_name("strategy_checks.py")
+pytestmark = pytest.mark.xdist_group("shared_model")  # one process starts the ranks for all tests
 MLP = {"model": "simplemlp", "dataset": "digits", "dtype": "float64", "global_batch_size": 100, "num_epochs": 2}
 NORM = MLP | {"model": "vgg1dobn", "steps_per_epoch": 5, "num_epochs": 1}
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
