@@ -14,7 +14,7 @@ from ringlet.models import builder as b
 from ringlet.models.files import save_model
 from ringlet.models.initializers import initial_values
 
-duckdb = pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb", reason="needs DuckDB: pip install 'ringlet[database]'")
 URL = "duckdb:shots.db"
 QUERY = "select id, image from shots"
 

@@ -48,8 +48,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Each as a model file; ``classes``, ``other`` and ``masks`` also as OpenVINO models, ``kinds`` as ONNX.
     """
-    pytest.importorskip("openvino")
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino", reason="needs OpenVINO: pip install 'ringlet[openvino]'")
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install 'ringlet[onnx]'")
     from ringlet.export import export_model
 
     folder = tmp_path_factory.mktemp("models")
@@ -83,8 +83,8 @@ def new_model(models: Path) -> Callable[..., NewModel]:
 @pytest.fixture(scope="session")
 def servers() -> Iterator[list[Server]]:
     """Two PostgreSQL servers that end with this process; their tests are in the xdist group ``postgresql``."""
-    psycopg = pytest.importorskip("psycopg")
-    pytest.importorskip("openvino")
+    psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install 'ringlet[database]'")
+    pytest.importorskip("openvino", reason="needs OpenVINO: pip install 'ringlet[openvino]'")
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
@@ -114,7 +114,7 @@ def postgresql(servers: list[Server]) -> str:
 def url(request: pytest.FixtureRequest, own_folder: Path) -> str:
     """The address of an empty database, one of each kind; for tests of the group ``postgresql`` too."""
     if request.param == "duckdb":
-        pytest.importorskip("duckdb")
+        pytest.importorskip("duckdb", reason="needs DuckDB: pip install 'ringlet[database]'")
         return f"duckdb:{own_folder / 'shots.db'}"
     address: str = request.getfixturevalue("postgresql")
     return address

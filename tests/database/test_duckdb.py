@@ -12,7 +12,7 @@ from ringlet.database import connect, register
 from ringlet.database.contract import Installation, Scoring
 from ringlet.database.names import TableName
 
-duckdb = pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb", reason="needs DuckDB: pip install 'ringlet[database]'")
 FILE = "shots.db"
 
 

@@ -18,7 +18,7 @@ from ringlet.database.contract import Installation, Scoring
 from ringlet.database.functions import FunctionSettings
 from ringlet.database.names import TableName
 
-psycopg = pytest.importorskip("psycopg")
+psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install 'ringlet[database]'")
 pytestmark = pytest.mark.xdist_group("postgresql")
 PATH = "set search_path = public, ringlet"
 INSIDE = """

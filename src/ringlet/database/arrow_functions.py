@@ -11,10 +11,10 @@ import atexit
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from ringlet.database.cache import PredictorCache
+from ringlet.database.closing import Closing
 from ringlet.database.errors import driver
 from ringlet.database.files import AllowedDirectory
 from ringlet.database.models import fingerprint, stored_artifact
@@ -33,7 +33,7 @@ _ARTIFACT_COLUMNS = "sha256, kind, network, weights"
 
 
 @final
-class ArrowFunctions:
+class ArrowFunctions(Closing):
     """The functions on one connection, with the models that they have loaded.
 
     ``models`` are named artifacts beside those that the database stores. ``on_rows`` is told the results of each call,
@@ -67,14 +67,6 @@ class ArrowFunctions:
         self._array = arrow.array
         self._register()
         atexit.register(self.close)  # DuckDB complains about functions that outlive the interpreter
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Take the functions away and free the models."""

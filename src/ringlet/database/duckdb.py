@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from ringlet.database.arrow_functions import MODELS, PREDICT, PREDICT_FILE, ArrowFunctions
+from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
 from ringlet.database.errors import DatabaseError, driver
 from ringlet.database.models import Entry, stored_artifact
@@ -66,7 +66,7 @@ def register(
 
 
 @final
-class DuckDb:
+class DuckDb(Closing):
     """A DuckDB file."""
 
     def __init__(self, address: DatabaseUrl, access: Access = "create") -> None:
@@ -85,14 +85,6 @@ class DuckDb:
     def close(self) -> None:
         """Leave the file."""
         self.connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def plan_install(self, wanted: Installation) -> list[Statement]:
         """The table if it is missing, and the model."""

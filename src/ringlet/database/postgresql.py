@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from ringlet.database.advice import advised
+from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
 from ringlet.database.dialects import Dialect
 from ringlet.database.errors import DatabaseError, driver
@@ -55,7 +55,7 @@ _CONNECT_SECONDS = 10
 
 
 @final
-class PostgreSql:
+class PostgreSql(Closing):
     """A connection to a server."""
 
     def __init__(self, address: DatabaseUrl, schema: str, access: Access = "create") -> None:
@@ -74,14 +74,6 @@ class PostgreSql:
     def close(self) -> None:
         """Leave the server."""
         self.connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def plan_install(self, wanted: Installation) -> list[Statement]:
         """Only what is missing: each of these statements needs a right."""

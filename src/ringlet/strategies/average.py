@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
-from ringlet.data.partition import bounds
 from ringlet.engines.contract import Floats, Replica
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer
-from ringlet.strategies.contract import Layout, OnReady
-from ringlet.strategies.local_pass import LocalPass
+from ringlet.strategies.contract import Layout
+from ringlet.strategies.own_steps import OwnSteps
 from ringlet.strategies.ownership import OwnedRange, owned_ranges
 from ringlet.strategies.saved_state import check_state
 from ringlet.timeline import NO_TIMELINE, Timeline
@@ -50,11 +49,8 @@ class BlockFilter(Protocol):
 
 
 @final
-class Averaging:
+class Averaging(OwnSteps):
     """See the module; ``every`` is K. ``block_filter`` changes what a round makes of the mean: see ``bmuf``."""
-
-    lockstep = False
-    remarks: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -70,73 +66,41 @@ class Averaging:
         block_filter: BlockFilter | None = None,
         timeline: Timeline = NO_TIMELINE,
     ) -> None:
-        self.comm, self._optimizer, self._timeline = comm, optimizer, timeline
+        super().__init__(
+            comm,
+            layout,
+            optimizer,
+            kernels,
+            num_shards=num_shards,
+            clip_value=clip_value,
+            clip_norm=clip_norm,
+            timeline=timeline,
+        )
         self._every, self._filter = every, block_filter
-        self.num_shards = comm.size if num_shards is None else num_shards
-        self.shards = range(*bounds(self.num_shards, comm.rank, comm.size))
-        self._num_parameters = layout.num_parameters
-        self._num_values = layout.num_parameters + layout.num_state
-        self._width = self._num_values + layout.num_parameters * len(optimizer.state_names)
-        shape = comm.local_size, -(-self._width // _ALIGNED) * _ALIGNED
-        self._rows = comm.shared_array(shape, layout.dtype)[:, : self._width]
+        shape = comm.local_size, -(-self._num_saved // _ALIGNED) * _ALIGNED
+        self._rows = comm.shared_array(shape, layout.dtype)[:, : self._num_saved]
         self._row: Floats = self._rows[comm.local_rank]
         self._state = self._state_views(self._row)
-        self._pass = LocalPass(layout, optimizer, kernels, len(self.shards), clip_value, clip_norm)
         owners = min(comm.local_sizes)
         owner = comm.local_rank if comm.local_rank < owners else None
-        self._owned, self._owned_rest = my_ranges(layout, self._width, owner, owners)
+        self._owned, self._owned_rest = my_ranges(layout, self._num_saved, owner, owners)
         self._local_ranks = comm.local.allgather(np.array([comm.rank], np.int64)).tolist()
         self._num_samples = 0
         """Trained on since the last round, by this rank."""
-        self._num_pending = 0
-        """Steps since the last round."""
-        self._copy: Floats | None = None
 
     @property
     def parameters(self) -> Floats:
         """This rank's own."""
         return self._row[: self._num_parameters]
 
-    @property
-    def gradients(self) -> Floats:
-        """This rank's own memory."""
-        return self._pass.gradients
-
-    @property
-    def on_ready(self) -> OnReady | None:
-        """Nothing is exchanged during a pass."""
-        return None
-
-    @property
-    def agreed(self) -> bool:
-        """Whether no rank has taken a step since the last round."""
-        return self._num_pending == 0
-
-    def scale(self, num_own: int, num_global: int) -> float:  # noqa: ARG002  the contract's
-        """A rank follows the mean over its own samples."""
-        return 1.0 / max(num_own, 1)
-
     def attach(self, replica: Replica) -> None:
         """Begin with the parameters and running statistics of rank 0, on all ranks."""
-        self._replica = replica
-        self._pass.attach(replica)
+        self._follow(replica)
         values = self._row[: self._num_values]
         if self.comm.rank == 0:
             values[self._num_parameters :] = replica.state.flat
         self.comm.broadcast(values, out=values)
         self._begin_block()
-
-    def begin(self) -> None:
-        """A new step begins."""
-        self._pass.begin()
-
-    def add(self, shard: int, num_samples: int) -> None:  # noqa: ARG002  the contract's
-        """Add the replica's gradients and statistics to those of this rank's step."""
-        self._pass.add(num_samples)
-
-    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Every rank knows its own figures only."""
-        return figures
 
     def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:  # noqa: ARG002  the contract's
         """Update this rank's parameters with its own gradients; a rank without samples does nothing."""
@@ -146,10 +110,6 @@ class Averaging:
             self._pass.update(self.parameters, self._state, step=step, learning_rate=learning_rate)
             self._statistics[:] = self._replica.state.flat
         self._num_samples += own
-
-    def skip(self) -> None:
-        """Leave this rank as it was before this step."""
-        self._replica.state.flat[:] = self._statistics
 
     def end_step(self, step: int, *, wants_to_stop: bool) -> bool:
         """Meet the others after every K-th step; gives whether one of them wants to stop."""
@@ -200,7 +160,7 @@ class Averaging:
         if self.comm.local_rank == 0:
             self.comm.cross.broadcast(copy, out=copy)
         self.comm.barrier()
-        self._row[:] = copy[: self._width]
+        self._row[:] = copy[: self._num_saved]
         for name, start in self._filter_places():
             for owned in self._owned:
                 self._filter_state(name)[owned.in_state.slice()] = copy[owned.elements.shifted(start).slice()]
@@ -253,13 +213,8 @@ class Averaging:
         """Where a checkpoint's copy lies: a row, then what the filter remembers; made when first needed."""
         if self._copy is None:
             extra = self._num_parameters * len(self._filter_places())
-            self._copy = self.comm.shared_array(self._width + extra, self._row.dtype)
+            self._copy = self.comm.shared_array(self._num_saved + extra, self._row.dtype)
         return self._copy
-
-    def _state_views(self, row: Floats) -> dict[str, Floats]:
-        starts = range(self._num_values, self._width, max(self._num_parameters, 1))
-        names = self._optimizer.state_names
-        return {name: row[start : start + self._num_parameters] for name, start in zip(names, starts, strict=True)}
 
     def _saved_views(self, copy: Floats) -> dict[str, Floats]:
         places = self._filter_places()
@@ -267,7 +222,7 @@ class Averaging:
 
     def _filter_places(self) -> list[tuple[str, int]]:
         names = self._filter.state if self._filter is not None else ()
-        return [(name, self._width + number * self._num_parameters) for number, name in enumerate(names)]
+        return [(name, self._num_saved + number * self._num_parameters) for number, name in enumerate(names)]
 
     def _filter_state(self, name: str) -> Floats:
         assert self._filter is not None

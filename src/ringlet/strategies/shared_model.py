@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
-from ringlet.data.partition import bounds
 from ringlet.engines.contract import Floats, Replica
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer
-from ringlet.strategies.contract import Layout, OnReady
-from ringlet.strategies.local_pass import LocalPass
+from ringlet.strategies.contract import Layout
+from ringlet.strategies.own_steps import OwnSteps
 from ringlet.strategies.saved_state import check_state
 from ringlet.strategies.staleness import Staleness, StalenessMeter
 from ringlet.timeline import NO_TIMELINE, Timeline
@@ -52,11 +51,8 @@ class Contents(NamedTuple):
 
 
 @final
-class SharedModel:
+class SharedModel(OwnSteps):
     """A strategy: see the module. ``group_size`` gradients make an update."""
-
-    lockstep = False
-    remarks: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -71,71 +67,39 @@ class SharedModel:
         clip_norm: float | None = None,
         timeline: Timeline = NO_TIMELINE,
     ) -> None:
-        self.comm, self._optimizer, self._timeline, self._layout = comm, optimizer, timeline, layout
+        super().__init__(
+            comm,
+            layout,
+            optimizer,
+            kernels,
+            num_shards=num_shards,
+            clip_value=clip_value,
+            clip_norm=clip_norm,
+            timeline=timeline,
+        )
         self._group_size = group_size
-        self.num_shards = comm.size if num_shards is None else num_shards
-        self.shards = range(*bounds(self.num_shards, comm.rank, comm.size))
-        self._num_parameters = layout.num_parameters
-        self._num_values = layout.num_parameters + layout.num_state
         self._header_bytes = -(-8 * (_BEGUN + comm.size) // _ALIGNED) * _ALIGNED
-        self._num_saved = self._num_values + layout.num_parameters * len(optimizer.state_names)
         num_sums = self._num_values if group_size > 1 else 0
         itemsize = np.dtype(layout.dtype).itemsize
         self._window = comm.window(self._header_bytes + itemsize * (self._num_saved + num_sums))
         self._own: Floats = np.zeros(self._num_values, layout.dtype)
-        self._pass = LocalPass(layout, optimizer, kernels, len(self.shards), clip_value, clip_norm)
         self._meter = StalenessMeter()
         self._version = 0
         """Of this rank's copy."""
-        self._num_pending = 0
-        """Steps since all ranks were equal."""
-        self._copy: Floats | None = None
 
     @property
     def parameters(self) -> Floats:
         """This rank's copy."""
         return self._own[: self._num_parameters]
 
-    @property
-    def gradients(self) -> Floats:
-        """This rank's own memory."""
-        return self._pass.gradients
-
-    @property
-    def on_ready(self) -> OnReady | None:
-        """Gradients are sent when a pass is over."""
-        return None
-
-    @property
-    def agreed(self) -> bool:
-        """Whether no rank has taken a step since all were equal."""
-        return self._num_pending == 0
-
-    def scale(self, num_own: int, num_global: int) -> float:  # noqa: ARG002  the contract's
-        """A gradient is the mean over the samples of its rank."""
-        return 1.0 / max(num_own, 1)
-
     def attach(self, replica: Replica) -> None:
         """Begin with the parameters and running statistics of rank 0, on all ranks."""
-        self._replica = replica
-        self._pass.attach(replica)
+        self._follow(replica)
         if self.comm.rank == 0:
             self._statistics[:] = replica.state.flat
             with self._window.locked() as memory:
                 self._contents(memory).values[:] = self._own
         self._begin_together()
-
-    def begin(self) -> None:
-        """A new step begins."""
-        self._pass.begin()
-
-    def add(self, shard: int, num_samples: int) -> None:  # noqa: ARG002  the contract's
-        """Add the replica's gradients and statistics to those of this rank's step."""
-        self._pass.add(num_samples)
-
-    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Every rank knows its own figures only."""
-        return figures
 
     def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:  # noqa: ARG002  the contract's
         """Bring this rank's gradient into the model, and take a new copy once the model has it."""
@@ -143,7 +107,7 @@ class SharedModel:
 
     def skip(self) -> None:
         """Bring nothing; others may wait for this rank's contribution all the same."""
-        self._replica.state.flat[:] = self._statistics
+        super().skip()
         self._bring(0)
 
     def end_step(self, step: int, *, wants_to_stop: bool) -> bool:
@@ -312,8 +276,3 @@ class SharedModel:
     def _floats(self, memory: NDArray[np.uint8]) -> Floats:
         floats: Floats = memory[self._header_bytes :].view(self._layout.dtype)
         return floats
-
-    def _state_views(self, floats: Floats) -> dict[str, Floats]:
-        starts = range(self._num_values, self._num_saved, max(self._num_parameters, 1))
-        names = self._optimizer.state_names
-        return {name: floats[start : start + self._num_parameters] for name, start in zip(names, starts, strict=True)}
