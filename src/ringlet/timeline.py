@@ -1,4 +1,4 @@
-"""Where the time of a rank goes: a sequence of named phases, for ``--profile`` and ``--timeline``.
+"""Where the time of a rank goes: named phases, added up for every epoch, or one by one for ``--timeline``.
 
 Code that computes only says what it begins (``timeline.mark("forward")``); that ends the phase before. The default
 :data:`NO_TIMELINE` does nothing, so nobody needs to ask whether a timeline is wanted.
@@ -48,6 +48,29 @@ class RecordedTimeline:
         """Note it."""
         self.phases.append(_NUMBERS[phase])
         self.starts.append(monotonic_ns())
+
+
+@final
+class PhaseTotals:
+    """Adds up how long each phase took, and hands every mark on to another timeline."""
+
+    def __init__(self, timeline: Timeline = NO_TIMELINE) -> None:
+        self._next = timeline
+        self._totals = [0] * len(PHASES)
+        self._phase, self._start = _NUMBERS["other"], monotonic_ns()
+
+    def mark(self, phase: str) -> None:
+        """End the phase before."""
+        now = monotonic_ns()
+        self._totals[self._phase] += now - self._start
+        self._phase, self._start = _NUMBERS[phase], now
+        self._next.mark(phase)
+
+    def take(self) -> list[float]:
+        """Seconds of every phase in the order of :data:`PHASES` since the last call; counting starts anew."""
+        self.mark("other")
+        totals, self._totals = self._totals, [0] * len(PHASES)
+        return [nanoseconds / 1e9 for nanoseconds in totals]
 
 
 _NUMBERS = {name: number for number, name in enumerate(PHASES)}

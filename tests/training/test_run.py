@@ -50,6 +50,17 @@ def test_every_figure_is_in_the_events(small_config):
     assert sum(record["event"] == "step_finished" for record in found) == 8
 
 
+def test_the_phases_of_an_epoch_add_up_to_its_time(small_config):
+    Run(small_config(run_dir="out")).execute()
+    found = records(Path("out"))
+    measured = [record for record in found if record["event"] == "phases_measured"]
+    epochs = [record for record in found if record["event"] == "epoch_finished"]
+    for phases, epoch in zip(measured, epochs, strict=True):
+        (seconds,) = phases["seconds"]
+        assert dict(zip(phases["phases"], seconds, strict=True))["forward"] > 0
+        assert sum(seconds) == pytest.approx(epoch["seconds"] + epoch["validation_seconds"], rel=0.05, abs=0.02)
+
+
 def test_the_model_file_is_the_trained_model(small_config):
     run = Run(small_config(run_dir="out"))
     result = run.execute()

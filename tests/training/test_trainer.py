@@ -235,6 +235,11 @@ def test_the_event_log_holds_one_object_per_line(tmp_path, small_trainer):
     records = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
     names = [record["event"] for record in records]
     assert names == [
-        "epoch_started", *["step_finished"] * 4, "validation_started", "epoch_finished", "training_finished"
-    ]  # fmt: skip
+        "epoch_started",
+        *["step_finished"] * 4,
+        "validation_started",
+        "phases_measured",
+        "epoch_finished",
+        "training_finished",
+    ]
     assert records[1]["figures"].keys() == {"accuracy", "loss"}

@@ -129,6 +129,15 @@ class StalenessMeasured:
 
 
 @dataclass(frozen=True)
+class PhasesMeasured:
+    """Where the time of an epoch went: ``seconds[rank][i]`` were spent on ``phases[i]`` (:mod:`ringlet.timeline`)."""
+
+    epoch: int
+    phases: tuple[str, ...]
+    seconds: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class EpochFinished:
     """An epoch is complete; ``num_samples`` and ``samples_per_second`` count trained samples and training time only.
 
@@ -187,6 +196,7 @@ Event = (
     | StepSkipped
     | ValidationStarted
     | StalenessMeasured
+    | PhasesMeasured
     | EpochFinished
     | ModelSaved
     | TrainingStopped

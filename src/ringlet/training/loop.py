@@ -17,13 +17,14 @@ from ringlet.engines.contract import Replica
 from ringlet.errors import DivergedError
 from ringlet.optim import Decision, Schedule
 from ringlet.strategies.contract import Strategy
-from ringlet.timeline import NO_TIMELINE, Timeline
+from ringlet.timeline import PHASES, PhaseTotals
 from ringlet.training.checkpointing import Keeper, NoKeeper
 from ringlet.training.events import (
     EpochFinished,
     EpochResumed,
     EpochStarted,
     Event,
+    PhasesMeasured,
     StalenessMeasured,
     StepFinished,
     StepSkipped,
@@ -61,7 +62,7 @@ class Loop:
     metrics: Sequence[str]
     seed: int
     progress: Progress
-    timeline: Timeline = NO_TIMELINE
+    timeline: PhaseTotals = field(default_factory=PhaseTotals)
     keeper: Keeper = field(default_factory=NoKeeper)
     pictures: Pictures = field(default_factory=NoPictures)
     skip_bad: bool = False
@@ -93,6 +94,7 @@ class Loop:
         about = epoch + 1, last, self.train.num_steps, self.train.num_samples
         done = self.progress.step_in_epoch
         emit(EpochResumed(*about, done, self.train.num_read(done)) if done else EpochStarted(*about))
+        self.timeline.take()
         meter = Meter(self.metrics)
         if self.progress.totals:
             meter.add_totals(np.array(self.progress.totals))
@@ -114,6 +116,7 @@ class Loop:
             self.pictures.draw(epoch + 1)
         decision = self.schedule.on_epoch_end(epoch, figures)
         self._finish_epoch(figures)
+        emit(PhasesMeasured(epoch + 1, PHASES, self._phases_of_all_ranks()))
         emit(self._finished(figures, decision, rate, (start, trained, perf_counter()), last))
         if decision.stop_reason is not None:
             control.stop(decision.stop_reason)
@@ -198,6 +201,11 @@ class Loop:
         whole = Meter(self.metrics)
         whole.add_totals(self.strategy.comm.allreduce(meter.totals))
         return whole
+
+    def _phases_of_all_ranks(self) -> tuple[tuple[float, ...], ...]:
+        """How long each rank spent on each phase since the epoch began."""
+        rows = self.strategy.comm.allgather(np.array([self.timeline.take()]))
+        return tuple(tuple(row) for row in rows.tolist())
 
     def _rate(self, epoch: int, step_in_epoch: int, num_steps: int) -> float:
         """The learning rate of the step after ``num_steps`` others."""

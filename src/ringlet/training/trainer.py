@@ -36,7 +36,7 @@ from ringlet.optim import Optimizer, Schedule, segments_of
 from ringlet.strategies.choose import make_strategy
 from ringlet.strategies.contract import Layout, Strategy
 from ringlet.strategies.synchronous import Options
-from ringlet.timeline import NO_TIMELINE, Timeline
+from ringlet.timeline import NO_TIMELINE, PhaseTotals, Timeline
 from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
@@ -84,7 +84,7 @@ class Trainer:
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
         self.callbacks = tuple(callbacks)
         self.comm = join_workers(self.config) if communicator is None else communicator
-        self.timeline = timeline
+        self.timeline = PhaseTotals(timeline)
         self.num_shards = self.config.num_shards(self.comm.size)
         self.remarks = assemble.check_workers(self.config, self.comm)
         self.dataset = dataset if isinstance(dataset, Dataset) else assemble.make_dataset(self.config)
