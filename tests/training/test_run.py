@@ -50,15 +50,13 @@ def test_every_figure_is_in_the_events(small_config):
     assert sum(record["event"] == "step_finished" for record in found) == 8
 
 
-def test_the_phases_of_an_epoch_add_up_to_its_time(small_config):
+def test_every_epoch_says_where_its_time_went(small_config):
     Run(small_config(run_dir="out")).execute()
-    found = records(Path("out"))
-    measured = [record for record in found if record["event"] == "phases_measured"]
-    epochs = [record for record in found if record["event"] == "epoch_finished"]
-    for phases, epoch in zip(measured, epochs, strict=True):
-        (seconds,) = phases["seconds"]
-        assert dict(zip(phases["phases"], seconds, strict=True))["forward"] > 0
-        assert sum(seconds) == pytest.approx(epoch["seconds"] + epoch["validation_seconds"], rel=0.05, abs=0.02)
+    measured = [record for record in records(Path("out")) if record["event"] == "phases_measured"]
+    assert [record["epoch"] for record in measured] == [1, 2]
+    for record in measured:
+        (seconds,) = [dict(zip(record["phases"], row, strict=True)) for row in record["seconds"]]
+        assert min(seconds[phase] for phase in ("data", "forward", "backward", "update", "validation")) > 0
 
 
 def test_the_model_file_is_the_trained_model(small_config):
