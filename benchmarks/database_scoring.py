@@ -218,7 +218,9 @@ def _servers(setting: Setting, parts: Sequence[Sequence[bytes]]) -> Iterator[lis
             stack.callback(server.stop)
             with connect(server.url()) as database:
                 database.install(Installation(model))
-            connection = stack.enter_context(psycopg.connect(server.url(), autocommit=True))
+            # Prepared statements keep their plan when the settings change: the leader would never be alone.
+            client = psycopg.connect(server.url(), autocommit=True, prepare_threshold=None)
+            connection = stack.enter_context(client)
             connection.execute("create table shots (id bigint primary key, image bytea)")
             with connection.cursor().copy("copy shots from stdin") as copy:
                 for row in enumerate(part):

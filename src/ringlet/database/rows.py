@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,22 +43,22 @@ def file_item(path: str | None, directory: AllowedDirectory) -> Named | None:
 
 def predict_rows(predictor: Predictor, items: Sequence[Named | None]) -> list[Row | None]:
     """One row for every item, in order; null in, null out, and no picture can stop the others."""
-    predictions = iter(_predictions(predictor, [item for item in items if item is not None]))
-    classes = predictor.description.num_classes
-    return [None if item is None else _row(next(predictions), classes) for item in items]
+    rows = iter(_rows(predictor, [item for item in items if item is not None]))
+    return [None if item is None else next(rows) for item in items]
 
 
-def _predictions(predictor: Predictor, items: list[Named]) -> list[Prediction]:
+def _rows(predictor: Predictor, items: list[Named]) -> list[Row]:
     """All at once; if that fails in a way that nobody foresaw, one by one."""
+    make_row = partial(_row, num_classes=predictor.description.num_classes)
     try:
-        return predictor.predict(items) if items else []
+        return predictor.map(make_row, items) if items else []
     except Exception as error:  # a query must not die of a row
         if len(items) == 1:
-            return [Prediction(items[0].name, error=f"{items[0].name}: {type(error).__name__}: {error}")]
-        return [prediction for item in items for prediction in _predictions(predictor, [item])]
+            return [make_row(Prediction(items[0].name, error=f"{items[0].name}: {type(error).__name__}: {error}"))]
+        return [row for item in items for row in _rows(predictor, [item])]
 
 
-def _row(prediction: Prediction, num_classes: int) -> Row:
+def _row(prediction: Prediction, *, num_classes: int) -> Row:
     mask = None if prediction.mask is None else encode_mask(prediction.mask, num_classes)
     values = (prediction.class_index, prediction.label, prediction.probability, mask, prediction.share)
     return dict(zip(COLUMNS, (*values, plain_text(prediction.error)), strict=True))

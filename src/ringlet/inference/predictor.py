@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ from ringlet.launch.cores import usable_cores
 
 Picture: TypeAlias = "str | Path | bytes | bytearray | memoryview | NDArray[Any]"
 """A path, the content of an image file, or an array of stored values."""
+
+Result = TypeVar("Result")
 
 BATCH_SIZE = 32
 MAX_BATCH_SIZE = 1 << 16
@@ -89,13 +91,19 @@ class Predictor:
         (H, W, C) or (C, H, W), or one array of many of them. Arrays hold values as the training data had them,
         mostly bytes.
         """
+        return self.map(_itself, pictures)
+
+    def map(
+        self, function: Callable[[Prediction], Result], pictures: Picture | Iterable[Picture | Named]
+    ) -> list[Result]:
+        """What ``function`` makes of each prediction, on the thread that has computed it."""
         items = self._listed(pictures)
         share = -(-len(items) // self.threads)
-        return list(self._stream(items, max(1, min(self.batch_size, share))))
+        return list(self._stream(function, items, max(1, min(self.batch_size, share))))
 
     def stream(self, pictures: Iterable[Picture | Named]) -> Iterator[Prediction]:
-        """The same for any number of pictures, which are asked for as they are needed; close it to leave early."""
-        return self._stream((_named(index, item) for index, item in enumerate(pictures)), self.batch_size)
+        """Predictions for any number of pictures, which are asked for as they are needed; close it to leave early."""
+        return self._stream(_itself, (_named(index, item) for index, item in enumerate(pictures)), self.batch_size)
 
     def decode(self, content: bytes, name: str = "image") -> tuple[NDArray[Any], Size]:
         """What the network takes of the content of an image file, (H, W, C), and the picture's own height and width.
@@ -133,24 +141,26 @@ class Predictor:
             pictures = list(pictures) if many else [pictures]
         return [_named(index, item) for index, item in enumerate(pictures)]
 
-    def _stream(self, items: Iterable[Named], size: int) -> Iterator[Prediction]:
-        """Predictions in the order of the items, several batches at once if there are several threads and batches."""
+    def _stream(self, function: Callable[[Prediction], Result], items: Iterable[Named], size: int) -> Iterator[Result]:
+        """Results in the order of the items, several batches at once if there are several threads and batches."""
         self._require_open()
         rest = iter(items)
         batches = iter(lambda: list(islice(rest, size)), [])
         first = list(islice(batches, 2 if self.threads > 1 else 0))
         if len(first) == 2:
-            yield from self._on_all_threads(chain(first, batches))
+            yield from self._on_all_threads(function, chain(first, batches))
             return
         for batch in chain(first, batches):
-            yield from self._predict(batch)
+            yield from self._results(function, batch)
 
-    def _on_all_threads(self, batches: Iterable[list[Named]]) -> Iterator[Prediction]:
+    def _on_all_threads(
+        self, function: Callable[[Prediction], Result], batches: Iterable[list[Named]]
+    ) -> Iterator[Result]:
         """A few batches ahead of the one that is asked for."""
-        pending: deque[Future[list[Prediction]]] = deque()
+        pending: deque[Future[list[Result]]] = deque()
         try:
             for batch in batches:
-                pending.append(self._pool().submit(self._predict, batch))
+                pending.append(self._pool().submit(self._results, function, batch))
                 if len(pending) > 2 * self.threads:
                     yield from pending.popleft().result()
             while pending:
@@ -158,6 +168,9 @@ class Predictor:
         finally:
             for future in pending:
                 future.cancel()
+
+    def _results(self, function: Callable[[Prediction], Result], batch: Sequence[Named]) -> list[Result]:
+        return [function(prediction) for prediction in self._predict(batch)]
 
     def _predict(self, batch: Sequence[Named]) -> list[Prediction]:
         """Decode, compute and interpret one batch on this thread."""
@@ -201,6 +214,10 @@ class Predictor:
     def _require_open(self) -> None:
         if self._closed:
             raise UsageError("the predictor is closed: make a new one")
+
+
+def _itself(prediction: Prediction) -> Prediction:
+    return prediction
 
 
 def _named(index: int, item: Picture | Named) -> Named:
