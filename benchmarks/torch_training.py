@@ -4,7 +4,8 @@
 
 Every worker has one thread and its own batch of the size in the table (``NAME:BATCH`` for another one). All ways train
 the same network from the same weights in the same processes and take turns, round by round. "apart" are workers without
-any exchange: what the machine gives at best. Horovod takes part where it is installed. Before timing, all ways must
+any exchange: what the machine gives at best; "meeting" are workers that wait for each other in every step and exchange
+nothing: what any exchange could give at best. Horovod takes part where it is installed. Before timing, all ways must
 reach the same weights.
 """
 
@@ -25,7 +26,14 @@ from benchmarks.steps import CASES, Case
 ROUND_SECONDS = 1.0
 """A round has as many steps as fill about this long, unless --steps says how many."""
 CHECKED_STEPS = 3
-APART, GLOO, DDP, OPTIMIZER, HOROVOD = "apart", "DDP, gloo", "DDP, ringlet", "ringlet.torch", "Horovod"
+APART, MEETING, GLOO, DDP, OPTIMIZER, HOROVOD = (
+    "apart",
+    "meeting",
+    "DDP, gloo",
+    "DDP, ringlet",
+    "ringlet.torch",
+    "Horovod",
+)
 Step = Callable[[], object]
 
 
@@ -67,8 +75,8 @@ def ways() -> list[str]:
     try:
         metadata.version("horovod")
     except metadata.PackageNotFoundError:
-        return [APART, GLOO, DDP, OPTIMIZER]
-    return [APART, GLOO, DDP, OPTIMIZER, HOROVOD]
+        return [APART, MEETING, GLOO, DDP, OPTIMIZER]
+    return [APART, MEETING, GLOO, DDP, OPTIMIZER, HOROVOD]
 
 
 def _prepare(case: Case, way: str, gloo: Any, optimizer_name: str) -> tuple[Step, Any]:
@@ -78,6 +86,7 @@ def _prepare(case: Case, way: str, gloo: Any, optimizer_name: str) -> tuple[Step
     from torch.nn.parallel import DistributedDataParallel
 
     from benchmarks.torch_models import TorchModel
+    from ringlet.comm import world
     from ringlet.models.initializers import initialize
 
     network = TorchModel(case.spec).train()
@@ -99,10 +108,12 @@ def _prepare(case: Case, way: str, gloo: Any, optimizer_name: str) -> tuple[Step
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=network.named_parameters())
         hvd.broadcast_parameters(network.state_dict(), root_rank=0)
     criterion = nn.CrossEntropyLoss()
+    meet = world.communicator().barrier if way == MEETING else lambda: None
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         criterion(model(inputs), targets).backward()
+        meet()
         optimizer.step()
 
     return step, network

@@ -122,10 +122,11 @@ class TestRefusedOnSaving:
     def test_a_failed_write_keeps_the_old_file(self, saved, tiny_spec, tensors, monkeypatch):
         before = saved.read_bytes()
 
-        def fail(*args, **kwargs):
+        def fail(stream, *args):
+            stream.write(b"half of it")
             raise OSError("no space left")
 
-        monkeypatch.setattr(files, "_synchronise", fail)
+        monkeypatch.setattr(files, "write_tensors", fail)
         with pytest.raises(ModelFileError, match="no space left"):
             save_model(saved, tiny_spec, tensors)
         assert [path.name for path in saved.parent.iterdir()] == [saved.name]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringlet import RunConfig, Trainer
-from ringlet.checkpoint import CheckpointStore
+from ringlet.checkpoint import BackgroundWriter, CheckpointStore
 from ringlet.errors import CheckpointError, ConfigError, DivergedError, UsageError
 from ringlet.training.events import StepFinished
 from ringlet.training.resuming import Continuation, with_same_steps
@@ -173,11 +173,15 @@ def test_only_the_newest_and_the_best_are_kept() -> None:
     assert all(step in (5, 10, 15) for step in steps[:-2])
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.0, [5, 10, 15, 20]), (1e9, [20])])
-def test_by_default_epochs_are_saved_if_enough_time_has_passed(
-    seconds: float, steps: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seconds", "share", "steps"), [(0.0, 1e9, [5, 10, 15, 20]), (1e9, 1e9, [20]), (0.0, 1e-12, [5, 20])]
+)
+def test_by_default_epochs_are_saved_if_enough_time_has_passed_for_their_cost(
+    seconds: float, share: float, steps: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringlet.training.checkpointing.AUTO_SECONDS", seconds)
+    monkeypatch.setattr("ringlet.training.checkpointing.AUTO_SHARE", share)
+    monkeypatch.setattr(BackgroundWriter, "busy", False)
     Run(config("run", checkpoint_every="auto", lr_schedulers=())).execute()
     assert CheckpointStore("run/checkpoints").steps() == steps
 

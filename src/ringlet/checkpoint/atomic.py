@@ -17,7 +17,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -33,14 +32,7 @@ _UNKNOWN_OWNER_SECONDS = 3600.0
 """Where the file system has no locks, partial directories are left alone for this long."""
 
 
-@dataclass(frozen=True)
-class PathWriter:
-    """Content that is written by its own means: ``write(path)`` makes the file and synchronises it."""
-
-    write: Callable[[Path], object]
-
-
-Content = bytes | Callable[[BinaryIO], object] | PathWriter
+Content = bytes | Callable[[BinaryIO], object]
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -115,10 +107,6 @@ class _HashingStream:
 
 
 def _write_file(path: Path, content: Content) -> FileFacts:
-    if isinstance(content, PathWriter):
-        content.write(path)
-        with path.open("rb") as file:
-            return FileFacts(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         stream = _HashingStream(descriptor)
@@ -153,14 +141,8 @@ def _explained(target: Path, num_bytes: int) -> Iterator[None]:
         raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
 
 
-def _is_disk_full(error: BaseException | None) -> bool:
-    """Also when another library tells it in its own words: ``(os error 28)``."""
-    if error is None:
-        return False
-    if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in DISK_FULL
-    told = re.search(r"\bcode: (\d+)|os error (\d+)", str(error))
-    return (told is not None and int(told[1] or told[2]) in DISK_FULL) or _is_disk_full(error.__cause__)
+def _is_disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_FULL
 
 
 def _existing(path: Path) -> Path:

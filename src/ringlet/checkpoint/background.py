@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from time import thread_time
 from types import TracebackType
 from typing import Self, final
 
@@ -22,6 +23,8 @@ class BackgroundWriter:
         self.store = store
         self._thread: threading.Thread | None = None
         self._outcome: Path | BaseException | None = None
+        self.processor_seconds = 0.0
+        """What the last write that has ended took of a core, which training may have missed."""
 
     @property
     def busy(self) -> bool:
@@ -64,6 +67,7 @@ class BackgroundWriter:
             self._outcome = self.store.write(checkpoint)
         except BaseException as error:
             self._outcome = error
+        self.processor_seconds = thread_time()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,6 @@ from typing import Any, final
 
 from ringlet.checkpoint.atomic import (
     Content,
-    PathWriter,
     make_directory,
     remove_directory,
     remove_partials,
@@ -27,13 +26,11 @@ from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_verified
 from ringlet.checkpoint.tensors import read_tensors, write_tensors
 from ringlet.errors import CheckpointError, ModelFileError
 from ringlet.models.attributes import is_integer, show
-from ringlet.models.files import load_model_file, save_model
+from ringlet.models.files import load_model_file, write_model
 
 _STEP = re.compile(r"step-([0-9]{8,15})")
 _FACTS = frozenset({"step", "training", "config", "versions", "optimizer"})
 _OWN_FILES = frozenset({MODEL, OPTIMIZER, MANIFEST})
-_DRAFTS = re.compile(r"\.model\.safetensors\.[0-9a-f]{12}\.partial|\.tmp[A-Za-z0-9]{6}")
-"""Names that a model file has while it is being written."""
 
 
 @final
@@ -149,7 +146,7 @@ class CheckpointStore:
         """Make the directory and remove what dead writers left; the first :meth:`write` does it too."""
         make_directory(self.path)
         try:
-            remarks = remove_partials(self.path, lambda name: _step_of(name) is not None, _is_own_or_draft)
+            remarks = remove_partials(self.path, lambda name: _step_of(name) is not None, _OWN_FILES.__contains__)
         except OSError as error:
             raise CheckpointError(f"cannot write to {self.path}: {error.strerror}") from None
         for remark in remarks:
@@ -229,15 +226,9 @@ def _step_of(name: str) -> int | None:
     return int(match[1]) if match and name == f"step-{int(match[1]):08d}" else None
 
 
-def _is_own_or_draft(name: str) -> bool:
-    return name in _OWN_FILES or _DRAFTS.fullmatch(name) is not None
-
-
 def _files(checkpoint: Checkpoint) -> dict[str, Content]:
-    def model(path: Path) -> None:
-        save_model(path, checkpoint.spec, checkpoint.tensors, checkpoint.metadata)
-
-    files: dict[str, Content] = {MODEL: PathWriter(model)}
+    model = partial(write_model, spec=checkpoint.spec, tensors=checkpoint.tensors, metadata=checkpoint.metadata)
+    files: dict[str, Content] = {MODEL: model}
     if checkpoint.optimizer:
         files[OPTIMIZER] = partial(write_tensors, arrays=checkpoint.optimizer)
     return files

@@ -1,4 +1,4 @@
-"""Named arrays in safetensors files: written from their own memory, read without trust in the file."""
+"""Named arrays in safetensors files: checked when they are written, read without trust in the file."""
 
 from __future__ import annotations
 
@@ -16,27 +16,12 @@ from numpy.typing import NDArray
 
 from ringlet.checkpoint.manifest import open_regular
 from ringlet.errors import CheckpointError
-from ringlet.models import jsontext
+from ringlet.models import jsontext, tensor_stream
 from ringlet.models.attributes import is_integer, show
+from ringlet.models.tensor_stream import DTYPES, LENGTH_BYTES
 
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U64": np.dtype("<u8"),
-    "U32": np.dtype("<u4"),
-    "U16": np.dtype("<u2"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
 MAX_HEADER = 8 << 20
 MAX_DIMENSIONS = 32
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_LENGTH_BYTES, _ALIGNMENT = 8, 8
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
 _KEYS = {"dtype", "shape", "data_offsets"}
 
@@ -53,33 +38,16 @@ class _Entry:
 
 
 def write_tensors(stream: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``arrays`` as a safetensors file; contiguous ones are not copied."""
-    _check(arrays)
-    ordered = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    header: dict[str, Any] = {}
-    position = 0
-    for name in ordered:
-        array = arrays[name]
-        stop = position + array.nbytes
-        shape = [int(extent) for extent in array.shape]
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": shape, "data_offsets": [position, stop]}
-        position = stop
-    text = jsontext.canonical(header).encode("ascii")
-    text += b" " * (-len(text) % _ALIGNMENT)
-    stream.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-    for name in ordered:
-        stream.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
-
-
-def _check(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write ``arrays`` as a safetensors file; what could not be read back is refused."""
     for name, array in arrays.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise CheckpointError(f"array name {show(name)}: expected letters, digits, '_', '.' and '-'")
-        if not isinstance(array, np.ndarray) or array.dtype not in _NAMES or array.ndim > MAX_DIMENSIONS:
+        if not isinstance(array, np.ndarray) or array.dtype not in tensor_stream.NAMES or array.ndim > MAX_DIMENSIONS:
             kind = getattr(array, "dtype", type(array).__name__)
             raise CheckpointError(
-                f"array '{name}' is of {kind}: expected a NumPy array of {', '.join(map(str, _NAMES))}"
+                f"array '{name}' is of {kind}: expected a NumPy array of {', '.join(map(str, tensor_stream.NAMES))}"
             )
+    tensor_stream.write_tensors(stream, arrays)
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
@@ -92,15 +60,15 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
                 (_read_entry(name, value) for name, value in header.items()),
                 key=lambda entry: (entry.start, entry.stop),
             )
-            _check_layout(entries, size - _LENGTH_BYTES - num_header_bytes)
+            _check_layout(entries, size - LENGTH_BYTES - num_header_bytes)
             return {entry.name: _read_array(file, entry) for entry in entries}
         except (CheckpointError, OSError) as error:
             raise CheckpointError(f"{path.name}: {error}") from None
 
 
 def _read_header(file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
-    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    limit = min(size - _LENGTH_BYTES, MAX_HEADER)
+    length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+    limit = min(size - LENGTH_BYTES, MAX_HEADER)
     if not 2 <= length <= limit:
         raise CheckpointError(
             f"is not a safetensors file: a header of {length:,} bytes, expected 2 to {max(limit, 2):,}"

@@ -203,7 +203,9 @@ class ReliabilityOptions(Section):
     """Checkpoints and guards"""
 
     checkpoint_every: str = option(
-        "auto", "'100 steps', '2 epochs', never, or auto: after epochs, at most every ten seconds", min_length=1
+        "auto",
+        "'100 steps', '2 epochs', never or auto: after epochs, so rarely that it costs 3 % at most",
+        min_length=1,
     )
     keep: int = option(2, "newest checkpoints to keep, besides the best one; 0: all", ge=0, le=1_000_000)
     checkpoint_optimizer: bool = option(True, "save the optimizer's state too; without it a checkpoint is smaller")

@@ -18,20 +18,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
 from ringlet.errors import ModelFileError, SpecError
 from ringlet.models import jsontext
 from ringlet.models.attributes import Shape, is_integer, show
 from ringlet.models.spec import ModelSpec
+from ringlet.models.tensor_stream import LENGTH_BYTES, write_tensors
 
 Floats = NDArray[np.floating[Any]]
 
 FORMAT = "1"
 PREFIX = "ringlet."
 KEY_FORMAT, KEY_SPEC, KEY_DIGEST = "ringlet.format", "ringlet.spec", "ringlet.sha256"
-LENGTH_BYTES = 8
 MAX_HEADER = 8 << 20
 DTYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
@@ -69,30 +67,31 @@ def save_model(
     (labels and normalisation as JSON); names that begin with ``ringlet.`` are taken.
     """
     target = Path(path)
-    arrays = _check_tensors(spec, tensors)
-    header = {KEY_FORMAT: FORMAT, KEY_SPEC: spec.to_json(), **_check_metadata(metadata or {})}
-    header[KEY_DIGEST] = _digest(header, arrays)
     if not target.name or "\0" in str(target):
         raise ModelFileError(f"cannot write model file {str(target)!r}: it is not the path of a file")
     partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.partial")
     try:
-        _write(partial, arrays, header)
+        with partial.open("xb") as file:
+            write_model(file, spec, tensors, metadata)
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(target)
         _synchronise(target.parent)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise ModelFileError(f"cannot write model file {target}: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
     return target
 
 
-def _write(path: Path, arrays: Mapping[str, Floats], header: Mapping[str, str]) -> None:
-    """Write and synchronise; the file gets the user's usual permissions, not safetensors' private ones."""
-    path.touch(exist_ok=False)
-    permissions = stat.S_IMODE(path.stat().st_mode)
-    save_file(dict(arrays), path, metadata=dict(header))
-    path.chmod(permissions)
-    _synchronise(path)
+def write_model(
+    stream: BinaryIO, spec: ModelSpec, tensors: Mapping[str, Floats], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write what :func:`save_model` writes to a stream, which must take all it is given."""
+    arrays = _check_tensors(spec, tensors)
+    header = {KEY_FORMAT: FORMAT, KEY_SPEC: spec.to_json(), **_check_metadata(metadata or {})}
+    header[KEY_DIGEST] = _digest(header, arrays)
+    write_tensors(stream, arrays, header)
 
 
 def _check_tensors(spec: ModelSpec, tensors: Mapping[str, Floats]) -> dict[str, Floats]:

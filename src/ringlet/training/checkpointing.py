@@ -29,7 +29,9 @@ from ringlet.training.progress import Progress
 
 Say = Callable[[str], None]
 AUTO_SECONDS = 10.0
-"""Epochs may be shorter than writing a checkpoint: without an interval given there is so much time between two."""
+"""Epochs may be shorter than writing a checkpoint: without an interval given there is so much time between two, …"""
+AUTO_SHARE = 0.03
+"""… and more, if they would cost a larger share of the time than this."""
 SECONDS_TO_FINISH = 5.0
 """How long a run that fails waits for the checkpoint that is being written."""
 
@@ -96,7 +98,7 @@ class CheckpointKeeper:
         if self._rank == 0:
             self._store = CheckpointStore(directory, say=say)
             self._writer = BackgroundWriter(self._store)
-        self._saved_step, self._saved_at = -1, monotonic()
+        self._saved_step, self._saved_at, self._blocked = -1, monotonic(), 0.0
         self.best_step: int | None = None
 
     def after_step(self) -> None:
@@ -114,9 +116,12 @@ class CheckpointKeeper:
             self.save()
 
     def _is_time(self) -> bool:
-        """Whether the last checkpoint is long enough ago; rank 0 has the clock."""
-        now = np.array([monotonic() - self._saved_at >= AUTO_SECONDS])
-        return bool(self._parts.strategy.comm.broadcast(now)[0])
+        """Whether the last checkpoint is long enough ago for what it has cost; rank 0 has the clock."""
+        is_time = np.zeros(1, bool)
+        if self._writer is not None and not self._writer.busy:
+            cost = self._blocked + self._writer.processor_seconds
+            is_time[0] = monotonic() - self._saved_at >= max(AUTO_SECONDS, cost / AUTO_SHARE)
+        return bool(self._parts.strategy.comm.broadcast(is_time)[0])
 
     def finish(self) -> None:
         """Save the last state, if that was not done, and wait until it is on disk."""
@@ -147,6 +152,7 @@ class CheckpointKeeper:
         progress = progress_of_all_ranks(self._parts)
         if self._writer is not None:
             self._writer.submit(self._checkpoint(values, optimizer, progress))
+        self._blocked = monotonic() - self._saved_at
 
     def _settle(self, fatal: type[Exception] | tuple[()] = ()) -> None:
         """Wait for the last write; a failure is told and does not end the run, unless it is ``fatal``."""
