@@ -34,13 +34,22 @@ def train_all(comm: Communicator, jobs: dict[str, dict[str, Any]]) -> dict[str, 
         ages: list[StalenessMeasured] = []
         trainer = Trainer(communicator=comm, callbacks=[partial(_note_age, ages)], **options)
         history = trainer.fit()
-        results[name] = describe(trainer) | {
-            "all_weights": trainer.replica.parameters.flat.tolist(),
-            "epochs": history.epochs,
-            "state": trainer.replica.state.flat.tolist(),
-            "staleness": [[age.mean, age.max, age.histogram] for age in ages],
-        }
+        results[name] = (
+            describe(trainer)
+            | {
+                # As numbers they would take longer to write than to train.
+            "all_weights": trainer.replica.parameters.flat.tobytes().hex(),
+                "epochs": history.epochs,
+                "state": trainer.replica.state.flat.tolist(),
+                "staleness": [[age.mean, age.max, age.histogram] for age in ages],
+            }
+        )
     return results
+
+
+def weights_of(result: dict[str, Any]) -> Any:
+    """The parameters in a result of :func:`train_all`, which are of float64."""
+    return np.frombuffer(bytes.fromhex(result["all_weights"]))
 
 
 def _note_age(ages: list[StalenessMeasured], event: Event) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import run_ranks
+from strategy_checks import weights_of
 
 from ringlet.checkpoint import CheckpointStore
 
@@ -58,7 +59,7 @@ def trained(layout: Any, run_once: Callable[..., list[Any]]) -> list[dict[str, A
 
 
 def assert_close(first: dict[str, Any], second: dict[str, Any]) -> None:
-    np.testing.assert_allclose(first["all_weights"], second["all_weights"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(weights_of(first), weights_of(second), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(first["state"], second["state"], rtol=1e-9, atol=1e-12)
     for one, other in zip(first["epochs"], second["epochs"], strict=True):
         assert one == pytest.approx(other, rel=1e-9)
