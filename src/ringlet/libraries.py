@@ -17,6 +17,8 @@ _EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "keras": ("Keras", "keras"),
     "pyarrow": ("Parquet (pyarrow)", "database"),
+    "starlette": ("Starlette", "watch"),
+    "uvicorn": ("Uvicorn", "watch"),
 }
 """What a module is called, and the extra of Ringlet that brings it."""
 _TELEMETRY = "openvino_telemetry"

@@ -101,9 +101,7 @@ class _Attempts:
                 _say(f"left out because they do not answer: {absent}; starting {reduced.size} of {plan.size} workers")
             plan = reduced
         command = self.command(plan, has_progressed)
-        return _run(
-            command, plan, self.launcher, write_through, attempt=number, cause=self.cause, caught=self.caught
-        )
+        return _run(command, plan, self.launcher, write_through, attempt=number, cause=self.cause, caught=self.caught)
 
 
 def _too_few(plan: LaunchPlan, absent: str, remaining: int) -> Outcome:
