@@ -19,7 +19,7 @@ def watch(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser")] = False,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="FILE.html", help="Write the page as one file instead of serving it"),
+        typer.Option("--save", metavar="FILE.html", help="Write the page as one file, serve nothing"),
     ] = None,
     until_finished: Annotated[
         bool, typer.Option("--until-finished", help="End when the runs have ended, not only with Ctrl-C")

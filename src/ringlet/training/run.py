@@ -79,6 +79,11 @@ class RunResult:
         return asdict(self)
 
 
+def no_callbacks(_: Path) -> Sequence[Callback]:
+    """Nobody writes into the run directory but the run itself."""
+    return ()
+
+
 @final
 class Run:
     """A checked run: everything that can be wrong with its input has been found when this object exists.
@@ -108,26 +113,32 @@ class Run:
                 f"data set '{config.dataset}' has no test data: leave --evaluate out or give a path for it"
             )
 
-    def execute(self, callbacks: Sequence[Callback] = ()) -> RunResult:
-        """Do it. A divergence raises DivergedError, an interruption InterruptedRunError after saving."""
+    def execute(
+        self, callbacks: Sequence[Callback] = (), make_callbacks: Callable[[Path], Sequence[Callback]] = no_callbacks
+    ) -> RunResult:
+        """Do it. A divergence raises DivergedError, an interruption InterruptedRunError after saving.
+
+        ``make_callbacks`` is given the run directory, once there is one, and makes those that write into it.
+        """
         if not self.is_leader:
             callbacks = ()
         if self.config.evaluate_only:
             return self._evaluate_only(callbacks)
         if not self.is_leader:
             return _Execution(self, None, ()).run()
-        return self._lead(callbacks)
+        return self._lead(callbacks, make_callbacks)
 
-    def _lead(self, callbacks: Sequence[Callback]) -> RunResult:
+    def _lead(self, callbacks: Sequence[Callback], make_callbacks: Callable[[Path], Sequence[Callback]]) -> RunResult:
         """What rank 0 does: it has the directory and the log."""
         if self.continuation is None and is_continued(self.config):
             self.say("no checkpoint was written yet: the run begins anew")
         directory = create_run_directory(self.config)
         kept = 0 if self.continuation is None else self.continuation.events_bytes
         log = EventLog(directory.events, cut_at=kept)
-        announce = Announcer([log, *callbacks], Control())
+        listeners = [log, *callbacks, *make_callbacks(directory.path)]
+        announce = Announcer(listeners, Control())
         try:
-            result = _Execution(self, directory, [log, *callbacks], log.position).run()
+            result = _Execution(self, directory, listeners, log.position).run()
         except BaseException as error:
             with suppress(OSError):  # perhaps the log is what failed
                 announce(RunEnded(_outcome(error), str(error) or type(error).__name__))

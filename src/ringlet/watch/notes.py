@@ -93,9 +93,8 @@ def _stopped(record: Mapping[str, Any]) -> Note:
 
 def _trained(record: Mapping[str, Any]) -> Note:
     seconds, rate = number(record.get("seconds")) or 0.0, number(record.get("samples_per_second")) or 0.0
-    return Note(
-        "info", f"training done: {count(record.get('num_steps'))} updates in {seconds:.1f} s, {rate:,.0f} samples/s"
-    )
+    num_steps = count(record.get("num_steps"))
+    return Note("info", f"training done: {num_steps} updates in {seconds:.1f} s, {rate:,.0f} samples/s")
 
 
 def _ended(record: Mapping[str, Any]) -> Note:

@@ -18,8 +18,15 @@ MAX_SERIES = 120
 THROUGHPUT_SECONDS = 0.5
 """Steps are counted so long for one point of the curve of samples per second."""
 _ABOUT = ("model", "dataset", "communicator", "engine", "device", "kernels")
-_ABOUT_NUMBERS = ("num_parameters", "num_train_samples", "num_validation_samples", "global_batch_size", "num_workers")
-_ABOUT_NUMBERS += ("num_machines", "num_shards")
+_ABOUT_NUMBERS = (
+    "num_parameters",
+    "num_train_samples",
+    "num_validation_samples",
+    "global_batch_size",
+    "num_workers",
+    "num_machines",
+    "num_shards",
+)
 _OPTIONS = ("strategy", "optimizer", "dtype", "seed")
 
 

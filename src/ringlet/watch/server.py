@@ -46,10 +46,15 @@ class Hub:
         """Look at the logs again and again; ends when all runs have, if that was asked for."""
         while not self.is_over:
             async with self._lock:
-                is_behind = await asyncio.to_thread(lambda: any([run.look() for run in self.runs]))
+                is_behind = await asyncio.to_thread(self._look)
             if self._until_finished and not is_behind and all(run.has_ended for run in self.runs):
                 return
             await asyncio.sleep(0 if is_behind else POLL_SECONDS)
+
+    def _look(self) -> bool:
+        """Read on in all logs; whether any of them has more."""
+        looks = [run.look() for run in self.runs]
+        return any(looks)
 
     async def news(self, cursor: Cursor) -> str:
         """What a page lacks, as JSON; empty if nothing."""
