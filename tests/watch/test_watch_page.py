@@ -42,7 +42,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finished_run_is_shown(browser, trained):
     with Watched(trained) as watched:
         browser.open(watched.address)
-        browser.wait_for("document.querySelector('.chip.good') && Runs.one.status.state === 'finished'")
+        browser.wait_for("document.querySelectorAll('.chart').length === 6")
+        assert browser.wait_for("document.querySelector('#title .chip').textContent") == "finished"
         assert charts(browser) == ["loss", "dice", "iou", "learning rate", "samples per second", "share of time"]
         assert browser.evaluate(PAINTED) == 6
         assert browser.evaluate(POINTS) == browser.evaluate(DRAWN) == browser.evaluate("Runs.one.status.step") > 2
@@ -66,8 +67,7 @@ def test_a_live_page_follows_a_run_that_grows_is_cut_and_ends(browser, tmp_path)
     run = LoggedRun(tmp_path / HOSTILE.replace("/", "∕"), model=HOSTILE)
     with Watched(run.path) as watched:
         browser.open(watched.address)
-        browser.wait_for("Runs.all.length === 1")
-        assert browser.evaluate("document.querySelector('#tiles .value').textContent") == "0 / 5"
+        browser.wait_for("document.querySelector('#tiles .value').textContent === '0 / 5'")
         for epoch in (1, 2):
             run.epoch(epoch)
             browser.wait_for(f"{DRAWN} === {epoch * STEPS}")
