@@ -39,8 +39,7 @@ def make_strategy(
     if choice.name == "sync":
         return Synchronous(comm, layout, optimizer, kernels, num_shards=num_shards, options=options, timeline=timeline)
     if choice.name == "plugin":
-        factory: Factory = plugins.find("strategies", choice.plugin)
-        return factory(
+        return _plugged(choice.plugin)(
             choice.argument,
             comm,
             layout,
@@ -74,6 +73,14 @@ def make_strategy(
         block_filter=_block_momentum(choice, comm, layout) if choice.name == "bmuf" else None,
         timeline=timeline,
     )
+
+
+def _plugged(name: str) -> Factory:
+    found = plugins.find("strategies", name)
+    if not callable(found):
+        raise plugins.not_a("strategies", name, "a function that makes a strategy")
+    factory: Factory = found
+    return factory
 
 
 def _block_momentum(choice: StrategyChoice, comm: Communicator, layout: Layout) -> BlockMomentum:
