@@ -83,7 +83,7 @@ class RunView:
             if self._offset is None:
                 self._offset = time - self._elapsed
             self._elapsed = max(self._elapsed, time - self._offset)
-            self.status |= {"time": time, "elapsed": self._elapsed}
+            self.status["time"], self.status["elapsed"] = time, self._elapsed
         handler = _HANDLERS.get(record["event"])
         if handler is not None:
             handler(self, record)
@@ -91,11 +91,12 @@ class RunView:
 
     def add(self, name: str, x: float | None, y: float | None) -> None:
         """A point of a curve."""
-        if name not in self.series:
+        series = self.series.get(name)
+        if series is None:
             if len(self.series) >= MAX_SERIES:
                 return
-            self.series[name] = Series() if self._max_points is None else Series(self._max_points)
-        self.series[name].add(x, y)
+            series = self.series[name] = Series() if self._max_points is None else Series(self._max_points)
+        series.add(x, y)
 
     def _started(self, record: Mapping[str, Any]) -> None:
         options = table(record.get("config"))
@@ -132,7 +133,8 @@ class RunView:
             self.add(f"step:{text(name, 60)}", step, number(value))
         self.add("rate", step, number(record.get("learning_rate")))
         done, epoch = count(record.get("step_in_epoch")), count(record.get("epoch"))
-        self.status |= {"step": count(record.get("step")), "epoch": epoch, "step_in_epoch": done}
+        status = self.status
+        status["step"], status["epoch"], status["step_in_epoch"] = count(record.get("step")), epoch, done
         self._note_place(step, epoch - 1 + done / max(self.status.get("num_steps", 0), done, 1))
         if time is not None and self._mark is not None:
             start, samples = self._mark[0], self._mark[1] + count(record.get("num_samples"))

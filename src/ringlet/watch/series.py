@@ -33,18 +33,17 @@ class Series:
     def _thin(self) -> None:
         x, y = [], []
         for start in range(0, len(self.x), 4):
-            for place in _extremes(self.y, start, min(start + 4, len(self.x))):
-                x.append(self.x[place])
-                y.append(self.y[place])
+            for place in _extremes(self.y[start : start + 4]):
+                x.append(self.x[start + place])
+                y.append(self.y[start + place])
         self.x, self.y = x, y
         self.generation += 1
 
 
-def _extremes(values: list[float | None], start: int, stop: int) -> list[int]:
+def _extremes(values: list[float | None]) -> tuple[int, ...]:
     """Where the lowest and the highest of some values are, in order; of gaps alone the first."""
-    known = [place for place in range(start, stop) if values[place] is not None]
+    known = [value for value in values if value is not None]
     if not known:
-        return [start]
-    lowest = min(known, key=lambda place: values[place] or 0.0)
-    highest = max(known, key=lambda place: values[place] or 0.0)
-    return sorted({lowest, highest})
+        return (0,)
+    lowest, highest = values.index(min(known)), values.index(max(known))
+    return (lowest,) if lowest == highest else (min(lowest, highest), max(lowest, highest))

@@ -11,18 +11,19 @@ MAX_TEXT = 400
 
 def number(value: Any) -> float | None:
     """A finite number; None for anything else, such as NaN, which logs hold as text."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if type(value) is not int:
         return None
     try:
-        converted = float(value)
+        return float(value)
     except OverflowError:
         return None
-    return converted if math.isfinite(converted) else None
 
 
 def count(value: Any) -> int:
     """A number of things; 0 for anything else."""
-    found = number(value)
+    found = value if type(value) is int else number(value)
     return int(found) if found is not None and 0 <= found < 2**53 else 0
 
 
