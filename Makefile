@@ -75,5 +75,5 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/.created
 # torch comes first and pinned: the plain name could bring another build of it.
 $(VENV)/.installed-dev: $(SOURCES) constraints.txt | $(VENV)/.created
 	$(PIP) install -c constraints.txt torch
-	$(PIP) install --no-build-isolation -c constraints.txt '.[database,dev,jax,keras,mpi,onnx,openvino,report]'
+	$(PIP) install --no-build-isolation -c constraints.txt '.[database,dev,jax,keras,mlflow,mpi,onnx,openvino,prometheus,report,tensorboard,watch]'
 	touch $(VENV)/.installed $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from ringlet.errors import UsageError
@@ -17,6 +18,11 @@ _EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "keras": ("Keras", "keras"),
     "pyarrow": ("Parquet (pyarrow)", "database"),
+    "starlette": ("Starlette", "watch"),
+    "uvicorn": ("Uvicorn", "watch"),
+    "tensorboard": ("TensorBoard", "tensorboard"),
+    "mlflow": ("MLflow", "mlflow"),
+    "prometheus_client": ("The client of Prometheus", "prometheus"),
 }
 """What a module is called, and the extra of Ringlet that brings it."""
 _TELEMETRY = "openvino_telemetry"
@@ -35,6 +41,12 @@ def require(name: str) -> Any:
     except ImportError as error:
         reason = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be used ({error})"
         raise UsageError(f'{title} {reason}. Install it with: pip install "ringlet[{extra}]"') from error
+
+
+def check_installed(library: str) -> None:
+    """The same error as :func:`require` for a library that is missing, without the time to import it."""
+    if find_spec(library) is None:
+        require(library)
 
 
 def switch_telemetry_off() -> None:

@@ -22,6 +22,8 @@ def check(runs, undisturbed, rank, phase, launcher):
     assert len(run.restarts) == len(expected), run.stderr
     assert run.restarts[-1].startswith(f"restart {len(expected)} of 3: rank {rank} was killed by signal 9 (SIGKILL) ")
     assert "starting 2 workers again" in run.restarts[-1]
+    told = run.events("run_restarted")[-1]
+    assert (told["number"], told["cause"]) == (len(expected), f"rank {rank} was killed by signal 9 (SIGKILL)")
 
 
 @pytest.mark.parametrize("phase", STEPS)

@@ -17,7 +17,7 @@ from ringlet.launch.memory import MemoryWatch, count_kills
 from ringlet.launch.mpiexec import MpiLauncher
 from ringlet.launch.output import create_output
 from ringlet.launch.probe import answering_hosts, without_absent
-from ringlet.launch.restarts import CheckpointWatch, Supervisor, may_help, restart_delay
+from ringlet.launch.restarts import CheckpointWatch, Supervisor, attempt_environment, may_help, restart_delay
 
 KILLED = Outcome(3, "long text", "rank 1 was killed by signal 9 (SIGKILL)")
 
@@ -51,6 +51,12 @@ def test_success_and_what_cannot_be_mended_end_at_once():
     for outcome in (Outcome(0), Outcome(2), Outcome(4), Outcome(5), Outcome(7), Outcome(3, asked=signal.SIGTERM)):
         story = Story([outcome])
         assert (story.end(), story.said) == (outcome, [])
+
+
+def test_ranks_are_told_of_earlier_attempts_in_one_line():
+    assert attempt_environment(0, None) == {"RINGLET_ATTEMPT": "0", "RINGLET_RESTART_CAUSE": ""}
+    assert attempt_environment(2, "a\0b\nc\x1b")["RINGLET_RESTART_CAUSE"] == "a b c "
+    assert attempt_environment(1, None)["RINGLET_RESTART_CAUSE"] == "the job failed"
 
 
 @pytest.mark.parametrize("code", [1, 3])

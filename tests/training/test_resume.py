@@ -97,6 +97,15 @@ def test_auto_takes_the_newest_and_begins_anew_without_any(undisturbed: Any) -> 
     assert events("run") == events("other") == undisturbed[2]
 
 
+def test_the_speed_of_a_resumed_epoch_counts_only_what_was_trained_in_it(undisturbed: Any) -> None:
+    shutil.copytree(undisturbed[0], "run")
+    Run(config("run", resume="8")).execute()
+    lines = [json.loads(line) for line in Path("run/events.ndjson").read_text().splitlines()]
+    finished = [line for line in lines if line["event"] == "epoch_finished"]
+    trained = [line["samples_per_second"] * line["seconds"] for line in finished]
+    assert trained == pytest.approx([80, 32, 80, 80])  # epoch 2 went on after three of its five steps of 16 samples
+
+
 def test_an_epoch_can_be_named(undisturbed: Any) -> None:
     whole, digests, _ = undisturbed
     shutil.copytree(whole, "run")

@@ -130,7 +130,9 @@ def test_divergence_names_epoch_and_step(small_config):
     with pytest.raises(DivergedError, match=r"epoch 1, step \d+ \(update \d+\)"):
         Run(small_config(optimizer="sgd", learning_rate=1e30, run_dir="out")).execute()
     assert not Path("out/model.safetensors").exists()
-    assert records(Path("out"))[-1]["event"] == "training_stopped"
+    stopped, ended = records(Path("out"))[-2:]
+    assert stopped["event"] == "training_stopped"
+    assert (ended["event"], ended["outcome"]) == ("run_ended", "diverged")
 
 
 def test_divergence_keeps_the_last_good_model(small_config, monkeypatch):

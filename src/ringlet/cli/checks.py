@@ -23,6 +23,10 @@ OPTIONAL_LIBRARIES = (
     ("DuckDB", "duckdb", "database"),
     ("PostgreSQL (psycopg)", "psycopg", "database"),
     ("Matplotlib", "matplotlib", "report"),
+    ("Live page (starlette)", "starlette", "watch"),
+    ("TensorBoard", "tensorboard", "tensorboard"),
+    ("MLflow", "mlflow", "mlflow"),
+    ("Prometheus client", "prometheus_client", "prometheus"),
 )
 NEEDED_LIBRARIES = (
     "ml_dtypes",

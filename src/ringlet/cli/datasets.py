@@ -29,9 +29,9 @@ def list_datasets(
     if context.invoked_subcommand is not None:
         return
     from ringlet.cli import display
-    from ringlet.data.catalogue import catalogue
+    from ringlet.data.catalogue import catalogue, plugin_entries
 
-    entries = catalogue(cache_dir)
+    entries = [*catalogue(cache_dir), *plugin_entries()]
     if json:
         display.print_json({"datasets": [_plain(entry) for entry in entries]})
         return

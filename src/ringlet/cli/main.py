@@ -17,6 +17,7 @@ VERBS = {
     "train": "Train a network and write its run directory.",
     "resume": "Go on with a run from its newest good checkpoint.",
     "checkpoints": "List and verify the checkpoints of a run.",
+    "watch": "Show curves, times and events of runs on a live page.",
     "run": "Start a script on many workers.",
     "evaluate": "Evaluate a trained model on test data.",
     "export": "Export a trained model to OpenVINO, ONNX, PyTorch or Keras.",

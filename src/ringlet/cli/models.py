@@ -35,14 +35,24 @@ def models(
 
 
 def _list(json: bool) -> None:
+    from ringlet import plugins
     from ringlet.cli import display
+    from ringlet.errors import RingletError
     from ringlet.models import zoo
 
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for name in zoo.names():
         member, spec = zoo.describe(name), zoo.create(name)
         shape = "x".join(map(str, spec.input_shape))
         rows.append((name, spec.num_parameters, shape, member.num_classes, _options(member.options), member.summary))
+    for name in plugins.names("models"):
+        try:
+            member, spec = zoo.describe(name), zoo.create(name)
+        except RingletError as error:
+            rows.append((name, None, "", None, "", str(error)))
+            continue
+        shape, summary = "x".join(map(str, spec.input_shape)), f"{member.summary} ({plugins.origin('models', name)})"
+        rows.append((name, spec.num_parameters, shape, member.num_classes, _options(member.options), summary))
     columns = ("Name", "Parameters", "Input", "Classes", "Options", "Summary")
     if json:
         display.print_json({"models": [dict(zip(map(str.lower, columns), row, strict=True)) for row in rows]})

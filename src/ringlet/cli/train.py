@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +26,7 @@ from ringlet.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
+    from ringlet.training.callbacks import Callback
     from ringlet.training.run import Run, RunResult
     from ringlet.training.trainer import Trainer
 
@@ -67,7 +68,9 @@ def train(
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     """Do the run as one of its workers; the leader tells what happens."""
     from ringlet.cli import display
+    from ringlet.trackers.registry import find_trackers
 
+    trackers = find_trackers(config.log)
     run = _prepare(config)
     if not run.is_leader:
         run.execute()
@@ -76,7 +79,7 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     for remark in (*remarks, *run.remarks):
         display.note(remark)
     _describe(run, run.config)
-    result = _execute(run)
+    result = _execute(run, trackers)
     if json:
         display.print_json(result.to_dict())
     else:
@@ -126,13 +129,13 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def _execute(run: Run) -> RunResult:
+def _execute(run: Run, trackers: Callable[[Path], Sequence[Callback]]) -> RunResult:
     from ringlet.cli import display
     from ringlet.cli.progress import create_display
 
     view = create_display(display.errors_console())
     try:
-        result = run.execute([view])
+        result = run.execute([view], trackers)
     finally:
         view.close()
     for remark in run.trainer.strategy.remarks:

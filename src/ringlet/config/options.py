@@ -228,6 +228,9 @@ class OutputOptions(Section):
         None, "write a trace of all workers to this file, for Perfetto or chrome://tracing", min_length=1
     )
     profile: bool = option(False, "say at the end where the time went")
+    log: tuple[str, ...] = option(
+        (), "trackers to write to as well, comma-separated: tensorboard[:FOLDER], mlflow[:URI], prometheus[:FILE|:PORT]"
+    )
     num_pictures: int = option(
         4, "validation samples that are drawn after every epoch, where masks are learned; 0: none", ge=0, le=100
     )

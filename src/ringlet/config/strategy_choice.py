@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from difflib import get_close_matches
+from typing import Literal, get_args
 
+from ringlet import plugins
 from ringlet.errors import ConfigError
 
-StrategyName = Literal["sync", "average", "bmuf", "async", "softsync"]
+StrategyName = Literal["sync", "average", "bmuf", "async", "softsync", "plugin"]
 FORMS = "sync, average:K, bmuf:K[,block_momentum=M,block_rate=R,classical], async or softsync:N"
 _MAX_COUNT = 1_000_000
 
@@ -25,6 +27,10 @@ class StrategyChoice:
     block_rate: float = 1.0
     nesterov: bool = True
     """Nesterov's form of the block momentum, or the classical one."""
+    plugin: str = ""
+    """The name of a strategy that an installed package adds."""
+    argument: str = ""
+    """What stands behind its colon."""
 
     @classmethod
     def parse(cls, text: str) -> StrategyChoice:
@@ -37,7 +43,17 @@ class StrategyChoice:
             return cls("average" if name == "average" else "softsync", _count(text, number))
         if name == "bmuf":
             return _with_details(cls("bmuf", _count(text, number)), text, details)
-        raise ConfigError(f"strategy = '{text}': expected {FORMS}")
+        return _of_plugin(text)
+
+
+def _of_plugin(text: str) -> StrategyChoice:
+    name, _, argument = text.strip().partition(":")
+    known = plugins.names("strategies")
+    if plugins.find("strategies", name) is not None:
+        return StrategyChoice("plugin", plugin=name, argument=argument)
+    near = get_close_matches(name.lower(), [*get_args(StrategyName)[:-1], *known], n=1, cutoff=0.6)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise ConfigError(f"strategy = '{text}': expected {', '.join([*known, FORMS])}.{hint}")
 
 
 def _count(text: str, number: str) -> int:

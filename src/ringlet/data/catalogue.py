@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ringlet import plugins
 from ringlet.data.cache import dataset_directory
 from ringlet.data.download import is_present
 from ringlet.data.remote import REMOTE
+from ringlet.errors import UsageError
 
-Origin = Literal["built-in", "downloadable", "your files"]
+Origin = Literal["built-in", "downloadable", "your files", "plugin"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,20 @@ def catalogue(cache_dir: Path | str | None = None) -> list[CatalogueEntry]:
         _own("folder", "either", "image files: a folder per class, or images with masks"),
         _own("masks", "segmentation", "image files with mask files"),
     ]
+
+
+def plugin_entries() -> list[CatalogueEntry]:
+    """Data sets that installed packages add; one that cannot be loaded says so in its description."""
+    return [_plugged(name) for name in plugins.names("datasets")]
+
+
+def _plugged(name: str) -> CatalogueEntry:
+    try:
+        words = (plugins.load("datasets", name).__doc__ or "").strip().partition("\n")[0]
+    except UsageError as error:
+        words = str(error)
+    source = plugins.origin("datasets", name)
+    return CatalogueEntry(name, "either", None, None, "plugin", f"see {source}", words or f"from {source}")
 
 
 def _built_in(

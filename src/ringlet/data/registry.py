@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ringlet import plugins
 from ringlet.data import partition
 from ringlet.data.dataset import Dataset
 from ringlet.data.families import LOADERS
 from ringlet.data.requests import Parts, Request
 from ringlet.data.resize import ResizedSource
 from ringlet.data.source import Source, SubsetSource
-from ringlet.errors import ConfigError, UnknownNameError, UsageError
+from ringlet.errors import ConfigError, UsageError
 
 _ALIASES = {"cifar-10": "cifar10", "cifar-100": "cifar100", "fashionmnist": "fashion-mnist", "fashion": "fashion-mnist"}
 _DEFAULT_SPLIT = 0.1
@@ -55,7 +56,7 @@ def load_dataset(
         seed=seed,
         image_size=_as_size(image_size),
     )
-    parts = LOADERS[kind](request)
+    parts = _load(request)
     limited = _resized(_limited(parts, request), request)
     _check_shape(limited.train, request)
     train, validation = _with_validation(limited, seed, validation_split, test_as_validation)
@@ -63,16 +64,27 @@ def load_dataset(
 
 
 def dataset_names() -> list[str]:
-    """The names :func:`load_dataset` knows."""
+    """The names :func:`load_dataset` knows by itself; plugins (:mod:`ringlet.plugins`) may add others."""
     return list(LOADERS)
+
+
+def _load(request: Request) -> Parts:
+    """By Ringlet's own loader or a plugin's."""
+    if request.name in LOADERS:
+        return LOADERS[request.name](request)
+    loader = plugins.find("datasets", request.name)
+    parts = loader(request) if callable(loader) else None
+    if not isinstance(parts, Parts):
+        raise plugins.not_a("datasets", request.name, "a function that takes a Request and gives Parts")
+    return parts
 
 
 def _parse_name(name: str) -> tuple[str, Path | None]:
     kind, separator, located = name.partition(":")
     kind = kind.strip().lower().replace("_", "-")
     kind = _ALIASES.get(kind, kind)
-    if kind not in LOADERS:
-        raise UnknownNameError("data set", name, LOADERS)
+    if kind not in LOADERS and plugins.find("datasets", kind) is None:
+        raise plugins.unknown("data set", name, LOADERS, "datasets")
     if separator and not located:
         raise UsageError(f"data set '{name}' names no path: expected '{kind}:PATH'")
     return kind, _as_path(located) if located else None

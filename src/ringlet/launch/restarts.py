@@ -20,6 +20,8 @@ from ringlet.launch.messages import is_rank
 
 ATTEMPT_VARIABLE = "RINGLET_ATTEMPT"
 """Tells every rank how often its job was started before."""
+CAUSE_VARIABLE = "RINGLET_RESTART_CAUSE"
+"""Tells every rank in one line why its job was started again."""
 DELAY_VARIABLE = "RINGLET_RESTART_DELAY"
 """Seconds between the end of a job and its restart; default: 1, 2, 4, … up to a minute."""
 LONGEST_DELAY = 60.0
@@ -37,6 +39,18 @@ def current_attempt(environ: Mapping[str, str] = os.environ) -> int:
     """How often the job of this rank was started before; 0 also for a process that is no rank of ours."""
     text = environ.get(ATTEMPT_VARIABLE, "")
     return int(text) if is_rank() and text.isascii() and text.isdecimal() else 0
+
+
+def restart_cause(environ: Mapping[str, str] = os.environ) -> str:
+    """Why the job of this rank was started again, in one line; empty if it was not."""
+    return environ.get(CAUSE_VARIABLE, "") if current_attempt(environ) else ""
+
+
+def attempt_environment(number: int, cause: str | None) -> dict[str, str]:
+    """What ranks are told about earlier attempts: how many there were, and why the last of them ended."""
+    text = cause or "the job failed" if number else ""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return {ATTEMPT_VARIABLE: str(number), CAUSE_VARIABLE: line}
 
 
 def may_help(outcome: Outcome) -> bool:

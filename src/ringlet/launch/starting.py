@@ -19,7 +19,7 @@ from ringlet.launch.mpiexec import MpiLauncher, find_mpi
 from ringlet.launch.output import Write, create_output
 from ringlet.launch.plan import LaunchPlan, must_start
 from ringlet.launch.probe import answering_hosts, without_absent
-from ringlet.launch.restarts import ATTEMPT_VARIABLE, CheckpointWatch, Supervisor, restart_delay
+from ringlet.launch.restarts import CheckpointWatch, Supervisor, attempt_environment, restart_delay
 from ringlet.launch.supervise import Ranks, caught_signals, supervise
 from ringlet.launch.terminal import terminal_environment
 
@@ -70,16 +70,23 @@ def _start_or_join(command: Command, plan: LaunchPlan, checkpoints: Path | None 
         return supervisor.run().exit_code
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Attempts:
-    """Does a job once, as often as it is called."""
+    """Does a job once, as often as it is called. Every attempt is told why the one before it ended."""
 
     command: Command
     plan: LaunchPlan
     launcher: MpiLauncher | None
     caught: list[int]
+    cause: str | None = None
 
     def run(self, number: int, has_progressed: bool) -> Outcome:
+        """One attempt, and what came of it."""
+        outcome = self._run(number, has_progressed)
+        self.cause = outcome.cause
+        return outcome
+
+    def _run(self, number: int, has_progressed: bool) -> Outcome:
         """On the hosts that are there, if the plan can do without some."""
         plan = self.plan
         if plan.min_workers is not None and self.launcher is not None and not plan.is_local:
@@ -94,7 +101,7 @@ class _Attempts:
                 _say(f"left out because they do not answer: {absent}; starting {reduced.size} of {plan.size} workers")
             plan = reduced
         command = self.command(plan, has_progressed)
-        return _run(command, plan, self.launcher, write_through, attempt=number, caught=self.caught)
+        return _run(command, plan, self.launcher, write_through, attempt=number, cause=self.cause, caught=self.caught)
 
 
 def _too_few(plan: LaunchPlan, absent: str, remaining: int) -> Outcome:
@@ -128,10 +135,12 @@ def _run(
     *,
     caught: list[int],
     attempt: int = 0,
+    cause: str | None = None,
     tell: Callable[[str], None] | None = None,
     seconds: float | None = None,
 ) -> Outcome:
-    environ = {**os.environ, **terminal_environment(plan.output, os.environ), ATTEMPT_VARIABLE: str(attempt)}
+    told = {**terminal_environment(plan.output, os.environ), **attempt_environment(attempt, cause)}
+    environ = {**os.environ, **told}
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.flush()
     kind = create_output(plan.output, plan.size, write, terminal=os.isatty(2), append=attempt > 0)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ringlet import plugins
 from ringlet.comm.contract import Communicator
 from ringlet.config.strategy_choice import StrategyChoice
 from ringlet.kernels.contract import Kernels
@@ -15,6 +19,9 @@ from ringlet.strategies.shared_model import SharedModel
 from ringlet.strategies.soft_synchronous import group_size
 from ringlet.strategies.synchronous import Options, Synchronous
 from ringlet.timeline import NO_TIMELINE, Timeline
+
+Factory: TypeAlias = Callable[..., Strategy]
+"""A plugin: called with what stands behind the colon of its name, and then as :func:`make_strategy` is."""
 
 
 def make_strategy(
@@ -31,6 +38,17 @@ def make_strategy(
     """The strategy of a run; every rank must call. ``options`` beyond clipping are for the synchronous one alone."""
     if choice.name == "sync":
         return Synchronous(comm, layout, optimizer, kernels, num_shards=num_shards, options=options, timeline=timeline)
+    if choice.name == "plugin":
+        return _plugged(choice.plugin)(
+            choice.argument,
+            comm,
+            layout,
+            optimizer,
+            kernels,
+            num_shards=num_shards,
+            options=options,
+            timeline=timeline,
+        )
     if choice.name in ("async", "softsync"):
         return SharedModel(
             comm,
@@ -55,6 +73,14 @@ def make_strategy(
         block_filter=_block_momentum(choice, comm, layout) if choice.name == "bmuf" else None,
         timeline=timeline,
     )
+
+
+def _plugged(name: str) -> Factory:
+    found = plugins.find("strategies", name)
+    if not callable(found):
+        raise plugins.not_a("strategies", name, "a function that makes a strategy")
+    factory: Factory = found
+    return factory
 
 
 def _block_momentum(choice: StrategyChoice, comm: Communicator, layout: Layout) -> BlockMomentum:

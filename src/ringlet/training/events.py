@@ -54,6 +54,14 @@ class RunResumed:
 
 
 @dataclass(frozen=True)
+class RunRestarted:
+    """The launcher has started all workers again, for the ``number``-th time, because of ``cause``."""
+
+    number: int
+    cause: str
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """The test data were evaluated; ``moment`` is "before", "after" or "only"."""
 
@@ -186,10 +194,22 @@ class TrainingFinished:
     samples_per_second: float
 
 
+@dataclass(frozen=True)
+class RunEnded:
+    """Nothing follows. ``outcome`` is "finished", "interrupted", "diverged" or "failed"; a killed run has no such end.
+
+    ``reason`` is for people; empty if all epochs were trained.
+    """
+
+    outcome: str
+    reason: str
+
+
 Event = (
     RunStarted
     | Evaluated
     | RunResumed
+    | RunRestarted
     | EpochStarted
     | EpochResumed
     | StepFinished
@@ -201,6 +221,7 @@ Event = (
     | ModelSaved
     | TrainingStopped
     | TrainingFinished
+    | RunEnded
 )
 
 

@@ -117,7 +117,8 @@ class Loop:
         decision = self.schedule.on_epoch_end(epoch, figures)
         self._finish_epoch(figures)
         emit(PhasesMeasured(epoch + 1, PHASES, self._phases_of_all_ranks()))
-        emit(self._finished(figures, decision, rate, (start, trained, perf_counter()), last))
+        times = start, trained, perf_counter()
+        emit(self._finished(figures, decision, rate, times, last, self.train.num_read(done)))
         if decision.stop_reason is not None:
             control.stop(decision.stop_reason)
         stop = agree_on_stopping(self.strategy.comm, control)
@@ -241,8 +242,15 @@ class Loop:
         return result
 
     def _finished(
-        self, figures: dict[str, float], decision: Decision, rate: float, times: tuple[float, float, float], last: int
+        self,
+        figures: dict[str, float],
+        decision: Decision,
+        rate: float,
+        times: tuple[float, float, float],
+        last: int,
+        num_before: int,
     ) -> EpochFinished:
+        """The event; ``num_before`` samples of the epoch were trained before the run went on within it."""
         start, trained, end = times
         num_samples = self.train.num_samples
         return EpochFinished(
@@ -254,7 +262,7 @@ class Loop:
             num_samples=num_samples,
             seconds=trained - start,
             validation_seconds=end - trained,
-            samples_per_second=num_samples / max(trained - start, 1e-9),
+            samples_per_second=(num_samples - num_before) / max(trained - start, 1e-9),
             is_best=decision.save,
             messages=decision.messages,
         )

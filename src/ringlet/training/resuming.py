@@ -31,6 +31,7 @@ FREE_OPTIONS = frozenset(
         "non_blocking_mpi",
         "evaluate",
         "history_file",
+        "log",
         "timeline",
         "profile",
         "num_pictures",

@@ -6,6 +6,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ from ringlet.config import ResumePoint, RunConfig
 from ringlet.data import Source
 from ringlet.errors import DivergedError, InterruptedRunError, UsageError
 from ringlet.guards import faults
+from ringlet.launch.restarts import current_attempt, restart_cause
 from ringlet.timeline import NO_TIMELINE, RecordedTimeline
 from ringlet.training.callbacks import Announcer, Callback, SaveModel
 from ringlet.training.devices import join_workers
@@ -28,6 +30,8 @@ from ringlet.training.events import (
     Event,
     EventLog,
     ModelSaved,
+    RunEnded,
+    RunRestarted,
     RunResumed,
     RunStarted,
     TrainingFinished,
@@ -75,6 +79,11 @@ class RunResult:
         return asdict(self)
 
 
+def no_callbacks(_: Path) -> Sequence[Callback]:
+    """Nobody writes into the run directory but the run itself."""
+    return ()
+
+
 @final
 class Run:
     """A checked run: everything that can be wrong with its input has been found when this object exists.
@@ -104,25 +113,39 @@ class Run:
                 f"data set '{config.dataset}' has no test data: leave --evaluate out or give a path for it"
             )
 
-    def execute(self, callbacks: Sequence[Callback] = ()) -> RunResult:
-        """Do it. A divergence raises DivergedError, an interruption InterruptedRunError after saving."""
+    def execute(
+        self, callbacks: Sequence[Callback] = (), make_callbacks: Callable[[Path], Sequence[Callback]] = no_callbacks
+    ) -> RunResult:
+        """Do it. A divergence raises DivergedError, an interruption InterruptedRunError after saving.
+
+        ``make_callbacks`` is given the run directory, once there is one, and makes those that write into it.
+        """
         if not self.is_leader:
             callbacks = ()
         if self.config.evaluate_only:
             return self._evaluate_only(callbacks)
         if not self.is_leader:
             return _Execution(self, None, ()).run()
-        return self._lead(callbacks)
+        return self._lead(callbacks, make_callbacks)
 
-    def _lead(self, callbacks: Sequence[Callback]) -> RunResult:
+    def _lead(self, callbacks: Sequence[Callback], make_callbacks: Callable[[Path], Sequence[Callback]]) -> RunResult:
         """What rank 0 does: it has the directory and the log."""
         if self.continuation is None and is_continued(self.config):
             self.say("no checkpoint was written yet: the run begins anew")
         directory = create_run_directory(self.config)
         kept = 0 if self.continuation is None else self.continuation.events_bytes
         log = EventLog(directory.events, cut_at=kept)
+        listeners = [log, *callbacks, *make_callbacks(directory.path)]
+        announce = Announcer(listeners, Control())
         try:
-            return _Execution(self, directory, [log, *callbacks], log.position).run()
+            result = _Execution(self, directory, listeners, log.position).run()
+        except BaseException as error:
+            with suppress(OSError):  # perhaps the log is what failed
+                announce(RunEnded(_outcome(error), str(error) or type(error).__name__))
+            raise
+        else:
+            announce(RunEnded("finished", result.stopped or ""))
+            return result
         finally:
             log.close()
 
@@ -224,6 +247,7 @@ class _Execution:
         continuation, trainer = self.run_.continuation, self.run_.trainer
         if continuation is None:
             self.announce(self.run_.started())
+            self._tell_of_restart()
             return
         trainer.go_on(continuation, self.run_.say)
         if self.directory is not None:
@@ -232,8 +256,14 @@ class _Execution:
         progress = trainer.progress
         about = progress.num_epochs, progress.num_steps, self.run_.config.num_epochs, trainer.comm.size
         self.announce(RunResumed(*about, self.run_.config.engine, self.run_.started().versions))
+        self._tell_of_restart()
         if progress.stopped is not None:
             self.control.stop(progress.stopped)
+
+    def _tell_of_restart(self) -> None:
+        number = current_attempt()
+        if number:
+            self.announce(RunRestarted(number, restart_cause()))
 
     def _keep(self, event: Event) -> None:
         if isinstance(event, TrainingFinished):
@@ -294,6 +324,13 @@ class _Execution:
             f"{history.stopped} in epoch {progress.num_epochs + 1} after {progress.num_steps} updates. "
             f"The model is saved{saved}"
         )
+
+
+def _outcome(error: BaseException) -> str:
+    """How a run ended that raised ``error``."""
+    if isinstance(error, InterruptedRunError | KeyboardInterrupt):
+        return "interrupted"
+    return "diverged" if isinstance(error, DivergedError) else "failed"
 
 
 def _size(source: Source | None) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ringlet import plugins
 from ringlet.errors import ConfigError, SpecError, UnknownNameError
 from ringlet.models.attributes import MAX_EXTENT, Shape, check_shape, is_integer, show
 from ringlet.models.spec import ModelSpec
@@ -23,7 +24,7 @@ _KEYS: Mapping[str, str] = {name.replace("_", ""): name for name in _MEMBERS}
 
 
 def names() -> list[str]:
-    """Every name, sorted."""
+    """Every name of Ringlet's own, sorted; plugins (:mod:`ringlet.plugins`) may add others."""
     return sorted(_MEMBERS)
 
 
@@ -52,7 +53,17 @@ def _find(name: str) -> tuple[Member, str | None]:
         stem = key.removesuffix(dataset)
         if stem != key and stem in _KEYS:
             return _MEMBERS[_KEYS[stem]], dataset
-    raise UnknownNameError("model", name[:60] if isinstance(name, str) else key, _MEMBERS)
+    if isinstance(name, str):
+        plugin = plugins.find("models", name)
+        if plugin is not None:
+            return _check_member(name, plugin), None
+    raise plugins.unknown("model", name[:60] if isinstance(name, str) else key, _MEMBERS, "models")
+
+
+def _check_member(name: str, plugin: Any) -> Member:
+    if not isinstance(plugin, Member):
+        raise plugins.not_a("models", name, "a Member of ringlet.models.zoo")
+    return plugin
 
 
 def _check_image(member: Member, value: Any) -> Shape:

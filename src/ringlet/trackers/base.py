@@ -1,0 +1,81 @@
+"""What all trackers share: they write on rank 0 alone, open with the first event, and never end a training."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import final
+
+from ringlet.comm import world
+from ringlet.trackers.points import Points, Values
+from ringlet.training.events import Event, RunEnded, RunResumed, RunStarted
+
+
+class Tracker(ABC):
+    """A callback for one tool.
+
+    What cannot be opened is an error before training begins. What fails later (a full disk, a server that is gone) is
+    told once, and the tracker is switched off: the run and its own log go on.
+    """
+
+    def __init__(self) -> None:
+        self._points = Points()
+        self._is_open = self._is_off = False
+
+    @final
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        if self._is_off or (world.is_initialized() and world.rank() != 0):
+            return
+        if not self._is_open:
+            self.open()
+            self._is_open = True
+        try:
+            self._take(event)
+        except Exception as error:  # of whatever library
+            self._is_off = True
+            warnings.warn(
+                f"tracker {type(self).__name__} is switched off, the run goes on: {type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+
+    def _take(self, event: Event) -> None:
+        values = self._points.of(event)
+        if isinstance(event, RunStarted):
+            self.describe(event)
+        elif isinstance(event, RunResumed):
+            self.resume(event.step)
+        elif isinstance(event, RunEnded):
+            self._end(event.outcome)
+        elif values:
+            self.write(self._points.step, values)
+
+    def _end(self, outcome: str) -> None:
+        self._is_open = False
+        self.end(outcome)
+
+    @abstractmethod
+    def open(self) -> None:
+        """Prepare to write; what is wrong raises :class:`~ringlet.errors.UsageError`."""
+
+    @abstractmethod
+    def describe(self, event: RunStarted) -> None:
+        """A run begins: what it is."""
+
+    @abstractmethod
+    def resume(self, step: int) -> None:
+        """The run goes on after ``step`` updates; what was written of later ones did not happen."""
+
+    @abstractmethod
+    def write(self, step: int, values: Values) -> None:
+        """Values at a step."""
+
+    @abstractmethod
+    def end(self, outcome: str) -> None:
+        """The run has ended: write what is left and let go of files. Should more follow, it is opened again."""
+
+    @final
+    def close(self) -> None:
+        """Write what is left, for programs that use a :class:`~ringlet.Trainer` without a run directory."""
+        if self._is_open and not self._is_off:
+            self._end("finished")

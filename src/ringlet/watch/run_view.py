@@ -1,0 +1,199 @@
+"""One run as a page shows it: curves, times of ranks, remarks; built from events, of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from ringlet.training.run_directory import EVENTS
+from ringlet.watch import folder
+from ringlet.watch.log import LogFollower
+from ringlet.watch.notes import Notes, describe
+from ringlet.watch.ranks import RankTimes, Staleness
+from ringlet.watch.series import Series
+from ringlet.watch.values import count, number, table, text
+
+MAX_SERIES = 120
+THROUGHPUT_SECONDS = 0.5
+"""Steps are counted so long for one point of the curve of samples per second."""
+_ABOUT = ("model", "dataset", "communicator", "engine", "device", "kernels")
+_ABOUT_NUMBERS = (
+    "num_parameters",
+    "num_train_samples",
+    "num_validation_samples",
+    "global_batch_size",
+    "num_workers",
+    "num_machines",
+    "num_shards",
+)
+_OPTIONS = ("strategy", "optimizer", "dtype", "seed")
+
+
+@final
+class RunView:
+    """Follows a run directory; :meth:`look` reads what is new. Not for several threads at once."""
+
+    def __init__(self, path: Path, *, max_points: int | None = None) -> None:
+        self.path, self.name = path, text(path.resolve().name, 200)
+        self._max_points = max_points
+        self._log = LogFollower(path / EVENTS)
+        self.generation = 0
+        """Changes when the log was cut or replaced: what a page has is void then."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.series: dict[str, Series] = {}
+        self.ranks, self.staleness, self.notes = RankTimes(), Staleness(), Notes()
+        self.about: dict[str, Any] = {}
+        self.tests: dict[str, dict[str, float | None]] = {}
+        self.status: dict[str, Any] = {"state": "waiting", "num_broken": 0, "num_restarts": 0}
+        self._offset: float | None = None
+        self._elapsed = self._last_active = 0.0
+        self._mark: tuple[float, int] | None = None
+
+    def look(self) -> bool:
+        """Take note of new events; whether there is more to read at once."""
+        news = self._log.look()
+        if news.started_anew:
+            self.generation += 1
+            self._begin()
+        for record in news.records:
+            self._take(record)
+        self.status["num_broken"] += news.num_broken
+        self.status["read_share"] = self._log.position / max(self._log.num_bytes, 1)
+        return news.is_behind
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run said that nothing follows."""
+        return bool(self.status.get("outcome"))
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """What is in the run directory now."""
+        return folder.checkpoints(self.path)
+
+    def pictures(self) -> list[int]:
+        """Epochs whose validation was drawn."""
+        return folder.pictures(self.path)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        time = number(record.get("time"))
+        if time is not None:
+            if self._offset is None:
+                self._offset = time - self._elapsed
+            self._elapsed = max(self._elapsed, time - self._offset)
+            self.status["time"], self.status["elapsed"] = time, self._elapsed
+        handler = _HANDLERS.get(record["event"])
+        if handler is not None:
+            handler(self, record)
+        self.notes.add(time, describe(record))
+
+    def add(self, name: str, x: float | None, y: float | None) -> None:
+        """A point of a curve."""
+        series = self.series.get(name)
+        if series is None:
+            if len(self.series) >= MAX_SERIES:
+                return
+            series = self.series[name] = Series() if self._max_points is None else Series(self._max_points)
+        series.add(x, y)
+
+    def _started(self, record: Mapping[str, Any]) -> None:
+        options = table(record.get("config"))
+        self.about = {name: text(record.get(name), 200) for name in _ABOUT}
+        self.about |= {name: count(record.get(name)) for name in _ABOUT_NUMBERS}
+        for name in _OPTIONS:
+            value = options.get(name)
+            self.about[name] = text(value, 100) or (str(count(value)) if number(value) is not None else "")
+        self.status |= {"state": "running", "num_epochs": count(record.get("num_epochs"))}
+
+    def _resumed(self, record: Mapping[str, Any]) -> None:
+        """The time in which nothing ran is not counted."""
+        time = number(record.get("time"))
+        if time is not None and "elapsed" in self.status:
+            before = self._last_active
+            self._offset, self._elapsed = time - before, before
+        self.about["num_workers"] = count(record.get("num_workers"))
+        self.about["engine"] = text(record.get("engine"), 200)
+        self.status |= {"state": "running", "elapsed": self._elapsed, "num_epochs": count(record.get("num_epochs"))}
+
+    def _restarted(self, record: Mapping[str, Any]) -> None:
+        self.status["num_restarts"] = max(self.status["num_restarts"], count(record.get("number")))
+
+    def _epoch_begins(self, record: Mapping[str, Any]) -> None:
+        self.status |= {"state": "running", "epoch": count(record.get("epoch"))}
+        self.status |= {"num_epochs": count(record.get("num_epochs")), "num_steps": count(record.get("num_steps"))}
+        self.status["step_in_epoch"] = count(record.get("step_in_epoch"))
+        time = number(record.get("time"))
+        self._mark = None if time is None else (time, 0)
+
+    def _step(self, record: Mapping[str, Any]) -> None:
+        step, time = number(record.get("step")), number(record.get("time"))
+        for name, value in table(record.get("figures")).items():
+            self.add(f"step:{text(name, 60)}", step, number(value))
+        self.add("rate", step, number(record.get("learning_rate")))
+        done, epoch = count(record.get("step_in_epoch")), count(record.get("epoch"))
+        status = self.status
+        status["step"], status["epoch"], status["step_in_epoch"] = count(record.get("step")), epoch, done
+        self._note_place(step, epoch - 1 + done / max(self.status.get("num_steps", 0), done, 1))
+        if time is not None and self._mark is not None:
+            start, samples = self._mark[0], self._mark[1] + count(record.get("num_samples"))
+            self._mark = (start, samples)
+            if time - start >= THROUGHPUT_SECONDS:
+                self.add("throughput:steps", step, samples / (time - start))
+                self._mark = (time, 0)
+
+    def _note_place(self, step: float | None, epoch: float) -> None:
+        """For the other axes: in which epoch and after which time a step was."""
+        self.add("axis:epoch", step, epoch)
+        self.add("axis:time", step, self._elapsed)
+        self._last_active = self._elapsed
+
+    def _validating(self, _: Mapping[str, Any]) -> None:
+        self.status["state"] = "validating"
+
+    def _epoch_ends(self, record: Mapping[str, Any]) -> None:
+        step = number(record.get("step"))
+        for name, value in table(record.get("figures")).items():
+            kind, bare = ("val", name[4:]) if name.startswith("val_") else ("train", name)
+            self.add(f"{kind}:{text(bare, 60)}", step, number(value))
+        self.add("throughput:epochs", step, number(record.get("samples_per_second")))
+        self.status |= {"state": "running", "epochs_done": count(record.get("epoch")), "step": int(step or 0)}
+        self._note_place(step, count(record.get("epoch")))
+
+    def _phases(self, record: Mapping[str, Any]) -> None:
+        for name, share in self.ranks.take(record).items():
+            self.add(f"share:{name}", number(self.status.get("step")), share)
+
+    def _stale(self, record: Mapping[str, Any]) -> None:
+        mean, most = self.staleness.take(record)
+        self.add("staleness:mean", number(self.status.get("step")), mean)
+        self.add("staleness:max", number(self.status.get("step")), most)
+
+    def _evaluated(self, record: Mapping[str, Any]) -> None:
+        found = {text(name, 60): number(value) for name, value in list(table(record.get("figures")).items())[:20]}
+        self.tests[text(record.get("moment"), 20)] = found
+
+    def _trained(self, _: Mapping[str, Any]) -> None:
+        self.status["state"] = "trained"
+
+    def _ended(self, record: Mapping[str, Any]) -> None:
+        outcome = text(record.get("outcome"), 40) or "ended"
+        self.status |= {"state": outcome, "outcome": outcome, "reason": text(record.get("reason"))}
+
+
+_HANDLERS: dict[str, Callable[[RunView, Mapping[str, Any]], None]] = {
+    "run_started": RunView._started,
+    "run_resumed": RunView._resumed,
+    "run_restarted": RunView._restarted,
+    "epoch_started": RunView._epoch_begins,
+    "epoch_resumed": RunView._epoch_begins,
+    "step_finished": RunView._step,
+    "validation_started": RunView._validating,
+    "phases_measured": RunView._phases,
+    "staleness_measured": RunView._stale,
+    "epoch_finished": RunView._epoch_ends,
+    "evaluated": RunView._evaluated,
+    "training_finished": RunView._trained,
+    "run_ended": RunView._ended,
+}
