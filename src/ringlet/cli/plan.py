@@ -45,7 +45,9 @@ def plan(
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="measure this machine", rich_help_panel=_MACHINE)
     ] = True,
-    measure_seconds: Annotated[float, _option("--measure-seconds", "NUMBER", "for so long (default: 6)", _MACHINE)] = 6,
+    measure_seconds: Annotated[
+        float, _option("--measure-seconds", "NUMBER", "for so long (default: 10)", _MACHINE)
+    ] = 10,
     compute_seconds: Annotated[
         str | None, _option("--compute-seconds", "TIME", "a worker's pass and update take so long, as 120ms", _MACHINE)
     ] = None,

@@ -37,7 +37,7 @@ class Parts:
     compute: float
     """The pass of a worker alone."""
     data: float
-    """Of that pass: waiting for the next batch; not counted in ``compute``."""
+    """Batches and figures, as far as the same cores make them."""
     sharing: float
     """What workers of one machine slow each other down by computing at once."""
     stragglers: float
@@ -51,7 +51,7 @@ class Parts:
     @property
     def step(self) -> float:
         """All of it."""
-        return sum(asdict(self).values())
+        return float(sum(asdict(self).values()))
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,9 @@ class Scenario:
         shared = max(alone, machine.pass_seconds(together, local_batch_size))
         factor = slowdown(machine.sample(together), num_workers, every=self._every, seed=self.seed)
         visible, overlapped = self._visible(messages, shared * factor)
-        data = min(machine.data_seconds * alone / machine.pass_seconds(1, machine.local_batch_size), alone)
         parts = Parts(
-            compute=alone - data,
-            data=data,
+            compute=alone,
+            data=machine.data_seconds(together, local_batch_size),
             sharing=shared - alone,
             stragglers=shared * (factor - 1.0),
             update=self._update_seconds(num_workers),

@@ -1,8 +1,8 @@
 """How fast one machine computes, and adds up and updates in its memory: measured or described.
 
 A measured machine has, for one worker and for several at once, the times of single passes (they vary: see
-``stragglers``; and workers at once share caches, memory and clock), and the time of an exchange and update in shared
-memory by size.
+``stragglers``; and workers at once share caches, memory and clock), what a step takes besides (batches, figures), and
+the time of an exchange and update in shared memory by size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ with nothing else to do."""
 
 @dataclass(frozen=True)
 class Machine:
-    """See the module. ``passes`` has the seconds of passes by the number of workers that computed at once."""
+    """See the module. ``passes`` has the seconds of single passes by the number of workers that computed at once."""
 
     local_batch_size: int
     passes: Mapping[int, Sequence[float]]
@@ -36,8 +36,9 @@ class Machine:
     """Another local batch size and how many times the seconds of ``local_batch_size`` its pass took."""
     lanes: bool = False
     """Whether a pass costs as much as the next multiple of the vector width (the native engine)."""
-    data_seconds: float = 0.0
-    """Of each pass, spent waiting for the next batch."""
+    besides: Mapping[int, float] = field(default_factory=dict)
+    """What a step takes besides its pass, without any exchange or update, by the number of workers at once: batches
+    that are read ahead by the same cores, figures of the batch, the loop itself."""
     exchange: Mapping[int, Points] = field(default_factory=dict)
     """Times of adding up and updating in shared memory by the number of workers; of one worker: the update alone."""
     process_bytes: int | None = None
@@ -61,11 +62,17 @@ class Machine:
 
     def pass_seconds(self, num_workers: int, local_batch_size: int) -> float:
         """The mean time of a pass while so many workers of the machine compute."""
-        return self._at_once(num_workers) * self._batch_factor(local_batch_size)
-
-    def _at_once(self, num_workers: int) -> float:
-        """Between measured counts: straight lines. Beyond them: workers in excess of the cores take turns."""
         means = {count: fmean(times) for count, times in self.passes.items()}
+        return self._at_once(means, num_workers) * self._batch_factor(local_batch_size)
+
+    def data_seconds(self, num_workers: int, local_batch_size: int) -> float:
+        """What batches and figures take in every step while so many workers train; it grows with the batch."""
+        if not self.besides:
+            return 0.0
+        return self._at_once(self.besides, num_workers) * local_batch_size / self.local_batch_size
+
+    def _at_once(self, means: Mapping[int, float], num_workers: int) -> float:
+        """Between measured counts: straight lines. Beyond them: workers in excess of the cores take turns."""
         if self.cores is None:
             return means[max(means)]
         points = sorted(means.items())
@@ -106,7 +113,7 @@ class Machine:
             "pass_seconds": {str(count): fmean(times) for count, times in self.passes.items()},
             "num_passes": {str(count): len(times) for count, times in self.passes.items()},
             "variation": self.variation,
-            "data_seconds": self.data_seconds,
+            "data_seconds": {str(count): seconds for count, seconds in self.besides.items()},
             "other_batch": self.other_batch,
             "exchange_seconds": {
                 str(count): [list(point) for point in self.exchange[count]] for count in self.exchange

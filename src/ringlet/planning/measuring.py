@@ -1,8 +1,10 @@
 """A short measurement of this machine on real ranks: passes without any exchange, and exchanges without any pass.
 
-Passes are those of a real training run (``Trainer``: batches read ahead, forward, backward, figures) of every rank by
-itself, first alone, then with others at once. Exchanges are those of the synchronous strategy on buffers of a few fixed
-sizes. What a step of several workers takes is measured nowhere: the plan puts it together.
+Every rank trains for itself (``Trainer``: batches read ahead, forward, backward, figures), alone and with others at
+once; in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they also vary
+because the thread that reads ahead takes its turns on the same core, but that evens out, since it gets ahead while a
+worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes. What a step of
+several workers takes is measured nowhere: the plan puts it together.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ringlet.comm.contract import Op
 from ringlet.config import RunConfig
 from ringlet.kernels.contract import padded_lanes
 from ringlet.launch import run
@@ -27,17 +30,21 @@ from ringlet.timeline import PHASES
 
 if TYPE_CHECKING:
     from ringlet.comm.contract import Communicator
+    from ringlet.data import Batch
     from ringlet.training.events import Event
 
 SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 27)
 """Bytes of parameters whose exchange is measured: up to the first that holds the network's."""
-NUM_TURNS = 3
-MIN_PASSES = 3
-SETTLING = 2
+NUM_TURNS = (3, 5)
+"""Least and most; fewer where passes are long. Of these the quieter half (and the one in the middle) counts: what other
+programs do to the machine in the meantime is not part of the plan."""
+MIN_PASSES = 2
+COMMON = 0.99
+"""Longer times than this quantile are cut to it: a few hundred cannot tell how often such rare ones happen."""
+SETTLING = 1
 """Passes at the start of an epoch, and of a turn, that do not count."""
 NOT_OF_THE_PASS = tuple(PHASES.index(name) for name in ("wait", "reduce", "exchange", "update"))
-DATA = PHASES.index("data")
-TIMEOUT = 600.0
+TIMEOUT = 1800.0
 
 
 def measure_machine(
@@ -53,15 +60,17 @@ def measure_machine(
     results = run(
         measure_rank, apart.to_dict(), batches, counts, sizes, seconds, num_workers=max(counts), timeout=TIMEOUT
     )
-    passes = {count: _joined(results, str(count)) for count in counts}
-    ratio = _ratio(results, max(counts)) if other else None
+    passes = {count: _joined(results, "passes", count) for count in counts}
+    steps = {count: fmean(_joined(results, "steps", count)) for count in counts}
+    most = max(counts)
+    ratio = fmean(_joined(results, "passes", most, 1)) / fmean(passes[most]) if other else None
     return Machine(
         local_batch_size,
         passes,
         cores=usable_cores(),
         other_batch=None if ratio is None else (batches[1], ratio),
         lanes=config.engine == "native",
-        data_seconds=fmean(result["data"] for result in results),
+        besides={count: max(0.0, steps[count] - fmean(passes[count])) for count in counts},
         exchange={count: [tuple(point) for point in results[0]["exchange"][str(count)]] for count in counts},
         process_bytes=max(result["process_bytes"] for result in results),
         memory_bytes=memory_of_machine(),
@@ -91,12 +100,13 @@ def memory_of_machine() -> int | None:
         return None
 
 
-def _joined(results: list[dict[str, Any]], count: str, place: int = 0) -> list[float]:
-    return [seconds for result in results for seconds in result["passes"][place].get(count, [])]
-
-
-def _ratio(results: list[dict[str, Any]], count: int) -> float:
-    return fmean(_joined(results, str(count), 1)) / fmean(_joined(results, str(count)))
+def _joined(results: list[dict[str, Any]], kind: str, count: int, place: int = 0) -> list[float]:
+    """The times of all ranks in the quieter turns, without exceptional ones."""
+    ranks = [result[kind][place][str(count)] for result in results if str(count) in result[kind][place]]
+    turns = [[seconds for times in turn for seconds in times] for turn in zip(*ranks, strict=True)]
+    quiet = sorted(turns, key=fmean)[: (len(turns) + 1) // 2]
+    times = [seconds for turn in quiet for seconds in turn]
+    return [float(value) for value in np.minimum(times, np.quantile(times, COMMON))]
 
 
 def measure_rank(
@@ -107,35 +117,49 @@ def measure_rank(
 
     comm = world.communicator()
     process_bytes = resident_bytes()
-    config = RunConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in options.items()})
-    turn_seconds = seconds / (NUM_TURNS * len(counts) + 1)
-    passes, data = [], 0.0
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    config = RunConfig(None, **values)
+    passes, steps = [], []
     for place, batch in enumerate(batches):
         walker = Walker(config, batch, comm)
-        taken = _take_turns(walker, comm, counts if place == 0 else counts[-1:], turn_seconds)
-        passes.append({str(count): times for count, times in taken.items()})
-        data = walker.data_seconds if place == 0 else data
+        alone, training = _take_turns(walker, comm, counts if place == 0 else counts[-1:], seconds)
+        passes.append(alone)
+        steps.append(training)
     exchange = {str(count): _exchanges(config, comm, count, sizes) for count in counts}
     threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or None
     return {
         "passes": passes,
-        "data": data,
+        "steps": steps,
         "exchange": exchange,
         "process_bytes": process_bytes,
         "threads": config.threads or threads,
     }
 
 
-def _take_turns(walker: Walker, comm: Communicator, counts: list[int], seconds: float) -> dict[int, list[float]]:
-    """Passes of this rank by the number of ranks at once; the counts take turns, so that noise meets all of them."""
-    times: dict[int, list[float]] = {count: [] for count in counts if comm.rank < count}
-    for _ in range(NUM_TURNS):
+Turns = dict[str, list[list[float]]]
+"""Times of this rank by the number of ranks at once, one list for each turn."""
+
+
+def _take_turns(walker: Walker, comm: Communicator, counts: list[int], seconds: float) -> tuple[Turns, Turns]:
+    """Times of this rank's passes alone and of its steps; all take turns, so that noise meets all of them."""
+    passes: Turns = {str(count): [] for count in counts if comm.rank < count}
+    steps: Turns = {str(count): [] for count in counts if comm.rank < count}
+    num_turns = _num_turns(walker, comm, len(counts), seconds)
+    for _ in range(num_turns):
         for count in counts:
-            comm.barrier()
-            if comm.rank < count:
-                times[count] += walker.walk(seconds)
+            for kind, measure in ((passes, walker.repeat), (steps, walker.walk)):
+                comm.barrier()
+                if comm.rank < count:
+                    kind[str(count)].append(measure(seconds / (2 * num_turns * len(counts))))
     comm.barrier()
-    return times
+    return passes, steps
+
+
+def _num_turns(walker: Walker, comm: Communicator, num_counts: int, seconds: float) -> int:
+    """As many as fit into ``seconds``, within limits; the same on all ranks."""
+    own = max(walker.repeat(0.0))
+    least = 2 * num_counts * (SETTLING + MIN_PASSES) * float(comm.allreduce(np.array([own]), Op.MAX)[0])
+    return max(NUM_TURNS[0], min(NUM_TURNS[1], int(seconds / least)))
 
 
 class Walker:
@@ -155,15 +179,38 @@ class Walker:
             if comm.rank == turn:
                 self._trainer.replica.prepare()
             comm.barrier()
-        self._data: list[float] = []
+        self._batch = self._first_batch()
 
-    @property
-    def data_seconds(self) -> float:
-        """The mean time that a pass has waited for its batch."""
-        return fmean(self._data) if self._data else 0.0
+    def _first_batch(self) -> Batch:
+        from ringlet.data import BatchLoader
+
+        trainer = self._trainer
+        normalization, dtype = trainer.dataset.normalization, trainer.config.dtype
+        loader = BatchLoader(
+            trainer.dataset.train,
+            global_batch_size=trainer.global_batch_size,
+            normalization=normalization,
+            dtype=dtype,
+            prefetch=0,
+        )
+        return next(loader.epoch(0))
+
+    def repeat(self, seconds: float) -> list[float]:
+        """Repeat the pass over one batch for about so long; the seconds of every one that counts."""
+        replica, batch = self._trainer.replica, self._batch
+        times: list[float] = []
+        end, settling = perf_counter() + seconds, SETTLING
+        while len(times) < MIN_PASSES or perf_counter() < end:
+            start = perf_counter()
+            replica.loss_and_gradients(batch.inputs, batch.targets)
+            if settling > 0:
+                settling -= 1
+            else:
+                times.append(perf_counter() - start)
+        return times
 
     def walk(self, seconds: float) -> list[float]:
-        """Train for about so long; the seconds of every pass that counts, without its update."""
+        """Train for about so long; the seconds of every step that counts, without its update."""
         from ringlet.training.interrupts import Control
 
         self._times: list[float] = []
@@ -183,7 +230,6 @@ class Walker:
             self._settling -= 1
         else:
             self._times.append(now - self._last - sum(phases[place] for place in NOT_OF_THE_PASS))
-            self._data.append(phases[DATA])
         if now >= self._end and len(self._times) >= MIN_PASSES:
             self._control.interrupt("measured enough")
         self._last = perf_counter()
@@ -227,9 +273,8 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> Callable
     return exchange
 
 
-def _time(comm: Communicator, call: Callable[[], None], num_rounds: int = 5, seconds: float = 0.02) -> float:
+def _time(comm: Communicator, call: Callable[[], None], num_rounds: int = 7, seconds: float = 0.02) -> float:
     """The median over rounds of the seconds per call on the slowest rank."""
-    from ringlet.comm.contract import Op
 
     def once(number: int) -> float:
         comm.barrier()

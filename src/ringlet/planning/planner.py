@@ -70,7 +70,7 @@ class Request:
     network: dict[str, Any] | None = None
     described: Described = Described()
     measure: bool = True
-    measure_seconds: float = 6.0
+    measure_seconds: float = 10.0
     algorithm: str = "hierarchical"
     bucket_bytes: int | None = None
     whole_tensors: bool = False

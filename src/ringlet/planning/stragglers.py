@@ -1,8 +1,9 @@
 """Waiting for the slowest: the expected maximum over workers of a time that varies, by simulation.
 
 Every worker draws its step times from the same sample, which was measured (or described: see
-:func:`described_variation`), with a seeded generator. Workers that meet after every K-th step wait for the largest *sum* of K draws, which varies less.
-The largest of many draws cannot exceed the largest measured one: rarer events than the measurement saw are not in it.
+:func:`described_variation`), with a seeded generator. Workers that meet after every K-th step wait for the largest
+*sum* of K draws, which varies less. The largest of many draws cannot exceed the largest measured one: rarer events
+than the measurement saw are not in it.
 """
 
 from __future__ import annotations
