@@ -23,7 +23,7 @@ RUN_OPTIONS = frozenset(
     )
 )
 """Options of a run that change what it costs."""
-_MACHINE, _LINKS = "The machine: measured, unless one of these says how fast it is", "The network"
+_MACHINE, _LINKS = "The machine: measured, unless one of these says how fast it is", "Links between workers"
 
 
 def _option(flag: str, metavar: str, explanation: str, panel: str) -> Any:

@@ -27,7 +27,8 @@ MAX_WORKERS = 1 << 16
 KNOWN_SIZES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
 """Training samples of data sets that need not be at hand."""
 HELD_OUT = 0.1
-"""Share of the training data that a run keeps for validation, if it is not told otherwise."""
+"""Share of the training data that a run keeps for validation, unless they have such a part or it is told otherwise."""
+WITH_VALIDATION = ("imagenet",)
 
 Say = Callable[[str], None]
 
@@ -170,14 +171,18 @@ def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
     """The data, or synthetic ones of the same shape if they are not at hand; and the samples of an epoch."""
     from ringlet.training.assemble import make_dataset
 
-    known = KNOWN_SIZES.get(config.dataset.lower().replace("_", "-"))
+    name = config.dataset.lower().replace("_", "-")
+    known = KNOWN_SIZES.get(name)
     try:
         dataset = make_dataset(config)
         return config, dataset, len(dataset.train), None
     except RingletError:
         if known is None or config.dataset_path or config.dataset_train_path:
             raise
-    shape, classes = DATASET_FORMS.get(config.dataset, DATASET_FORMS["mnist"])
+    shape, classes = DATASET_FORMS.get(name, DATASET_FORMS["mnist"])
+    usual = 0.0 if name in WITH_VALIDATION else HELD_OUT
+    held_out = usual if config.validation_split is None else config.validation_split
+    num_samples = round((config.num_samples or known) * (1 - held_out))
     size = config.image_size
     config = config.replace(
         dataset="synthetic",
@@ -185,8 +190,6 @@ def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
         num_classes=config.num_classes or classes,
         num_samples=config.num_samples or 4096,
     )
-    held_out = HELD_OUT if config.validation_split is None else config.validation_split
-    num_samples = round(known * (1 - held_out))
     return config, make_dataset(config), num_samples, "the data are not at hand: synthetic ones of their shape served"
 
 

@@ -38,7 +38,7 @@ def _row(plan: Plan, found: Forecast) -> list[object]:
         seconds_text(found.step_seconds),
         "" if found.epoch_seconds is None else seconds_text(found.epoch_seconds),
         f"{found.samples_per_second:,.0f}",
-        f"{found.speed_up:.2f}",
+        f"{found.speed_up:.2f}" if found.speed_up < 100 else f"{found.speed_up:,.0f}",
         f"{found.efficiency:.0%}",
         plan.binds(found),
     ]
