@@ -90,14 +90,20 @@ def test_averaging_every_k_steps_divides_the_exchange_of_parameters_and_optimize
     assert found.parts.transfer == pytest.approx(2 * PARAMETERS / 1.25e9 / 10)
 
 
-def test_overlap_hides_what_fits_behind_the_backward_pass():
-    long, short = (scenario(pass_seconds=seconds, overlap="on").forecast(2, 32) for seconds in (1.0, 1e-4))
-    off = scenario(overlap="off").forecast(2, 32)
-    exchange = off.parts.latency + off.parts.transfer
-    assert long.parts.latency + long.parts.transfer <= exchange
-    assert short.step_seconds > long.step_seconds - 1.0
-    assert long.overlapped
-    assert not off.overlapped
+def test_overlap_hides_all_but_the_last_message_behind_a_long_pass():
+    during, after = (
+        scenario(pass_seconds=1.0, overlap=mode, bucket_bytes=1 << 16, algorithm="ring").forecast(2, 32)
+        for mode in ("on", "off")
+    )
+    last = 2 * 20e-6 + (1 << 16) / 1.25e9  # the message of the first layer, a full one
+    assert during.step_seconds - 1.0 == pytest.approx(last, rel=1e-6)
+    assert after.step_seconds - 1.0 > 5 * last
+    assert (during.overlapped, after.overlapped) == (True, False)
+
+
+def test_auto_is_never_slower_than_either():
+    steps = {mode: scenario(overlap=mode, bucket_bytes=1 << 16).forecast(8, 32) for mode in ("on", "off", "auto")}
+    assert steps["auto"].step_seconds == min(found.step_seconds for found in steps.values())
 
 
 def test_stragglers_wait_for_the_slowest():
@@ -145,6 +151,8 @@ def test_the_fastest_number_is_recommended_for_a_fixed_global_batch():
     advice = advise(forecasts, goal)
     assert advice.num_workers == min(forecasts, key=lambda found: found.step_seconds).num_workers
     assert 1 < advice.num_workers < 4096
+    assert advice.largest_efficient == max(found.num_workers for found in forecasts if found.efficiency >= 0.7)
+    assert advice.largest_efficient < advice.num_workers
 
 
 @pytest.mark.parametrize(

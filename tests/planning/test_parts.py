@@ -146,7 +146,7 @@ def test_time_of_a_pass_has_a_fixed_part_where_two_batches_were_measured():
 
 def test_small_batches_of_the_native_engine_cost_a_whole_vector():
     machine = measured(lanes=True, passes={1: [1.0]})
-    assert machine.pass_seconds(1, 1) == machine.pass_seconds(1, 8) == pytest.approx(0.5)
+    assert machine.pass_seconds(1, 1) == machine.pass_seconds(1, 8) == pytest.approx(0.25)
 
 
 def test_points_are_joined_by_lines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -167,7 +168,10 @@ def test_a_real_machine_is_measured_and_planned(tmp_path):
     """Two ranks measure for a moment; a fixed global batch needs a second batch size."""
     command = [sys.executable, "-m", "ringlet", "plan", "--model", "simplemlp", "--dataset", "digits", "--json"]
     command += ["--global-batch-size", "64", "--measure-seconds", "0.4", "--workers-per-machine", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RINGLET_TUNING": "off"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     machine, rows = document["machine"], document["workers"]

@@ -58,6 +58,8 @@ class Advice:
     reason: str
     binds: str
     """A name of :data:`CAUSES`: what keeps more workers from paying off."""
+    largest_efficient: int | None = None
+    """The largest number that is efficient and fits, which may be smaller than the fastest."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -106,16 +108,17 @@ def advise(forecasts: Sequence[Forecast], goal: Goal) -> Advice:
     if not fitting:
         smallest = min(forecasts, key=lambda found: found.memory.total)
         return Advice(smallest.num_workers, smallest.local_batch_size, "none fits into memory", "memory")
+    efficient = [found for found in fitting if found.efficiency >= goal.min_efficiency]
     if goal.is_strong:
         chosen = min(fitting, key=lambda found: (found.step_seconds, found.num_workers))
         reason = f"the fastest for a global batch of {goal.global_batch_size:,}"
     else:
-        efficient = [found for found in fitting if found.efficiency >= goal.min_efficiency]
         chosen = max(efficient or fitting[:1], key=lambda found: found.num_workers)
         reason = f"the largest number with an efficiency of at least {goal.min_efficiency:.0%}"
     beyond = [found for found in forecasts if found.num_workers > chosen.num_workers]
     binds = binding(beyond[0] if beyond else chosen, goal)
-    return Advice(chosen.num_workers, chosen.local_batch_size, reason, binds)
+    largest = max((found.num_workers for found in efficient), default=None)
+    return Advice(chosen.num_workers, chosen.local_batch_size, reason, binds, largest)
 
 
 def better_batch(scenario: Scenario, goal: Goal, counts: Sequence[int], advice: Advice) -> Advice | None:

@@ -10,7 +10,7 @@ from ringlet.planning.planner import Plan
 
 PARTS = {
     "compute": ("compute", "#4c78a8"),
-    "data": ("waiting for data", "#72b7b2"),
+    "data": ("batches, figures", "#72b7b2"),
     "sharing": ("sharing the machine", "#9ecae9"),
     "update": ("adding up, updating", "#f2cf5b"),
     "stragglers": ("stragglers", "#b279a2"),
@@ -79,4 +79,5 @@ def _steps(axes: Any, plan: Plan) -> None:
     axes.set(xlabel="workers", ylabel=unit, title="Time of a step", ylim=(0, 1.3 * factor * highest))
     axes.grid(visible=True, axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-    axes.legend(frameon=False, ncols=2, loc="upper left", fontsize=9)
+    place = "upper right" if plan.goal.is_strong else "upper left"
+    axes.legend(frameon=False, ncols=2, loc=place, fontsize=9)

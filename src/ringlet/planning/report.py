@@ -84,6 +84,11 @@ def sentences(plan: Plan) -> list[str]:
         f"{advice.reason}.",
         f"What binds: {CAUSES[advice.binds]}.",
     ]
+    if advice.largest_efficient not in (None, advice.num_workers):
+        texts.append(
+            f"The largest number with an efficiency of at least {plan.goal.min_efficiency:.0%}: "
+            f"{advice.largest_efficient:,}."
+        )
     if larger is not None:
         texts.append(
             f"With a local batch of {larger.local_batch_size:,} it would be {larger.num_workers:,} workers, if the "
