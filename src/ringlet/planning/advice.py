@@ -19,7 +19,7 @@ CAUSES = {
     "latency": "latency of the network: too many messages for too little work",
     "transfer": "bandwidth of the network: too many bytes for too little work",
     "memory": "memory: a worker does not fit",
-    "samples": "samples: fewer than one for each worker",
+    "samples": "samples: a step of more workers has fewer than one each, or needs more than an epoch has",
 }
 """What may bind, by name."""
 
@@ -88,11 +88,22 @@ def fits(found: Forecast, goal: Goal) -> bool:
     return goal.memory_per_worker is None or found.memory.total <= goal.memory_per_worker
 
 
+def has_samples(found: Forecast, goal: Goal) -> bool:
+    """Whether there is a sample for every worker, and an epoch has at least one full step."""
+    enough = goal.num_samples is None or found.global_batch_size <= goal.num_samples
+    return enough and found.num_workers <= found.global_batch_size
+
+
+def is_efficient(found: Forecast, goal: Goal) -> bool:
+    """Whether a number of workers is worth it; a plan is not more exact than a per cent."""
+    return round(found.efficiency, 2) >= goal.min_efficiency
+
+
 def binding(found: Forecast, goal: Goal) -> str:
     """What a number of workers suffers from most, a name of :data:`CAUSES`."""
     if not fits(found, goal):
         return "memory"
-    if goal.global_batch_size is not None and found.num_workers > goal.global_batch_size:
+    if not has_samples(found, goal):
         return "samples"
     parts = asdict(found.parts)
     if parts["data"] > parts["compute"]:
@@ -108,7 +119,8 @@ def advise(forecasts: Sequence[Forecast], goal: Goal) -> Advice:
     if not fitting:
         smallest = min(forecasts, key=lambda found: found.memory.total)
         return Advice(smallest.num_workers, smallest.local_batch_size, "none fits into memory", "memory")
-    efficient = [found for found in fitting if found.efficiency >= goal.min_efficiency]
+    fitting = [found for found in fitting if has_samples(found, goal)] or fitting[:1]
+    efficient = [found for found in fitting if is_efficient(found, goal)]
     if goal.is_strong:
         chosen = min(fitting, key=lambda found: (found.step_seconds, found.num_workers))
         reason = f"the fastest for a global batch of {goal.global_batch_size:,}"
