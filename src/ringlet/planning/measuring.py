@@ -1,15 +1,16 @@
 """A short measurement of this machine on real ranks: passes without any exchange, and exchanges without any pass.
 
-Every rank trains for itself (``Trainer``: batches read ahead, forward, backward, figures), alone and with others at
-once; in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they also vary
-because the thread that reads ahead takes its turns on the same core, but that evens out, since it gets ahead while a
-worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes. What a step of
-several workers takes is measured nowhere: the plan puts it together.
+Every rank trains for itself (``Trainer``: batches read ahead, forward, backward, figures, the log), alone and with
+others at once; in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they
+also vary because the thread that reads ahead takes its turns on the same core, but that evens out, since it gets ahead
+while a worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes. What a
+step of several workers takes is measured nowhere: the plan puts it together.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,7 @@ def measure_rank(
         alone, training = _take_turns(walker, comm, counts if place == 0 else counts[-1:], seconds)
         passes.append(alone)
         steps.append(training)
+        walker.close()
     exchange = {str(count): _exchanges(config, comm, count, sizes) for count in counts}
     threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or None
     return {
@@ -168,18 +170,26 @@ class Walker:
     def __init__(self, config: RunConfig, local_batch_size: int, comm: Communicator) -> None:
         from ringlet.comm.single import SingleCommunicator
         from ringlet.training import assemble
+        from ringlet.training.events import EventLog
         from ringlet.training.trainer import Trainer
 
         config = config.replace(local_batch_size=local_batch_size, checkpoint_every="never", on_nan="skip")
+        self._folder = tempfile.TemporaryDirectory(prefix="ringlet-plan-")
+        self._log = EventLog(Path(self._folder.name) / "events.ndjson")  # as rank 0 of a run, for which all wait
         dataset = replace(assemble.make_dataset(config), validation=None, test=None)
         self._trainer = Trainer(
-            dataset=dataset, config=config, communicator=SingleCommunicator(), callbacks=[self._note]
+            dataset=dataset, config=config, communicator=SingleCommunicator(), callbacks=[self._log, self._note]
         )
         for turn in range(comm.size):  # the first measures algorithms in peace, the others take what it has found
             if comm.rank == turn:
                 self._trainer.replica.prepare()
             comm.barrier()
         self._batch = self._first_batch()
+
+    def close(self) -> None:
+        """Remove the log."""
+        self._log.close()
+        self._folder.cleanup()
 
     def _first_batch(self) -> Batch:
         from ringlet.data import BatchLoader
