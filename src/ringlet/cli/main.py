@@ -26,6 +26,7 @@ VERBS = {
     "models": "List the networks of the zoo, or show the layers of one.",
     "datasets": "List the data sets, or fetch one into the data cache.",
     "bench": "Measure how fast workers exchange data.",
+    "plan": "Forecast memory, traffic and time of a run on 1 to 4,096 workers.",
     "doctor": "Say what works on this machine, what is missing and how to get it.",
 }
 EXIT_KILLED = 130

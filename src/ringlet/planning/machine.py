@@ -1,0 +1,145 @@
+"""How fast one machine computes, and adds up and updates in its memory: measured or described.
+
+A measured machine has, for one worker and for several at once, the times of single passes (they vary: see
+``stragglers``; and workers at once share caches, memory and clock), what a step takes besides (batches, figures), and
+the time of an exchange and update in shared memory by size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+from typing import Any
+
+from ringlet.kernels.contract import padded_lanes
+from ringlet.planning.collectives import Cost
+from ringlet.planning.stragglers import described_variation
+
+Points = Sequence[tuple[int, float]]
+"""Bytes and seconds, by bytes."""
+DEFAULT_VARIATION = 0.02
+"""Standard deviation over mean of the step times of a machine that is described: an assumption, for dedicated machines
+with nothing else to do."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """See the module. ``passes`` has the seconds of single passes by the number of workers that computed at once."""
+
+    local_batch_size: int
+    passes: Mapping[int, Sequence[float]]
+    cores: int | None = None
+    """None: every worker has a device of its own, and none slows down another."""
+    other_batch: tuple[int, float] | None = None
+    """Another local batch size and how many times the seconds of ``local_batch_size`` its pass took."""
+    lanes: bool = False
+    """Whether a pass costs as much as the next multiple of the vector width (the native engine)."""
+    besides: Mapping[int, float] = field(default_factory=dict)
+    """What a step takes besides its pass, without any exchange or update, by the number of workers at once: batches
+    that are read ahead by the same cores, figures of the batch, the loop itself."""
+    exchange: Mapping[int, Points] = field(default_factory=dict)
+    """Times of adding up and updating in shared memory by the number of workers; of one worker: the update alone."""
+    process_bytes: int | None = None
+    memory_bytes: int | None = None
+    threads: int | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether these are times of this machine."""
+        return bool(self.exchange)
+
+    @property
+    def variation(self) -> float:
+        """Standard deviation over mean of pass times, of the most workers at once."""
+        times = self.passes[max(self.passes)]
+        return pstdev(times) / fmean(times)
+
+    def sample(self, num_workers: int) -> Sequence[float]:
+        """Times of passes with the nearest measured number of workers at once, for simulations."""
+        return self.passes[min(self.passes, key=lambda count: (abs(count - num_workers), -count))]
+
+    def pass_seconds(self, num_workers: int, local_batch_size: int) -> float:
+        """The mean time of a pass while so many workers of the machine compute."""
+        means = {count: fmean(times) for count, times in self.passes.items()}
+        return self._at_once(means, num_workers) * self._batch_factor(local_batch_size)
+
+    def data_seconds(self, num_workers: int, local_batch_size: int) -> float:
+        """What batches and figures take in every step while so many workers train; it grows with the batch."""
+        if not self.besides:
+            return 0.0
+        return self._at_once(self.besides, num_workers) * local_batch_size / self.local_batch_size
+
+    def _at_once(self, means: Mapping[int, float], num_workers: int) -> float:
+        """Between measured counts: straight lines. Beyond them: workers in excess of the cores take turns."""
+        if self.cores is None:
+            return means[max(means)]
+        points = sorted(means.items())
+        if num_workers <= points[-1][0]:
+            return interpolate(points, num_workers)
+        count, seconds = points[-1]
+        if len(points) > 1:
+            slope = max(0.0, (seconds - points[0][1]) / (count - points[0][0]))
+            seconds += slope * (max(count, min(num_workers, self.cores)) - count)
+        return seconds * max(1.0, num_workers / max(self.cores, count))
+
+    def _batch_factor(self, local_batch_size: int) -> float:
+        """A straight line over the samples of a pass through the two that were measured, or through zero."""
+        wanted, known = self._samples(local_batch_size), self._samples(self.local_batch_size)
+        if self.other_batch is None:
+            return wanted / known
+        other, factor = self._samples(self.other_batch[0]), self.other_batch[1]
+        per_sample = max(0.0, (factor - 1.0) / (other - known))
+        fixed = max(0.0, 1.0 - per_sample * known)
+        return fixed + (1.0 - fixed) * wanted / known
+
+    def _samples(self, local_batch_size: int) -> int:
+        return padded_lanes(local_batch_size) if self.lanes else local_batch_size
+
+    def exchange_cost(self, num_bytes: int, num_workers: int) -> Cost:
+        """Adding up and updating ``num_bytes`` of parameters in shared memory; the latency is that of no bytes."""
+        nearest = min(self.exchange, key=lambda count: (abs(count - num_workers), -count))
+        points = self.exchange[nearest]
+        crowd = max(1.0, num_workers / max(self.cores or 1, nearest))
+        latency = min(points[0][1], interpolate(points, num_bytes))
+        return Cost(latency * crowd, (interpolate(points, num_bytes) - latency) * crowd)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "measured": self.is_measured,
+            "local_batch_size": self.local_batch_size,
+            "pass_seconds": {str(count): fmean(times) for count, times in self.passes.items()},
+            "num_passes": {str(count): len(times) for count, times in self.passes.items()},
+            "variation": self.variation,
+            "data_seconds": {str(count): seconds for count, seconds in self.besides.items()},
+            "other_batch": self.other_batch,
+            "exchange_seconds": {
+                str(count): [list(point) for point in self.exchange[count]] for count in self.exchange
+            },
+            "cores": self.cores,
+            "threads": self.threads,
+            "process_bytes": self.process_bytes,
+            "memory_bytes": self.memory_bytes,
+        }
+
+
+def describe_machine(
+    pass_seconds: float, local_batch_size: int, variation: float, memory_bytes: int | None = None
+) -> Machine:
+    """A machine that is not at hand: every worker has a device of its own, the time of a pass grows with the batch."""
+    times = [pass_seconds * value for value in described_variation(variation).tolist()]
+    return Machine(local_batch_size, {1: times}, memory_bytes=memory_bytes)
+
+
+def interpolate(points: Points, place: float) -> float:
+    """On straight lines between points; before the first: the first, beyond the last: in proportion to the last."""
+    index = bisect_left([point[0] for point in points], place)
+    if index == 0:
+        return points[0][1]
+    if index == len(points):
+        last = points[-1]
+        return last[1] * place / last[0]
+    (left, low), (right, high) = points[index - 1], points[index]
+    return low + (high - low) * (place - left) / (right - left)
