@@ -17,6 +17,7 @@ _EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "keras": ("Keras", "keras"),
     "pyarrow": ("Parquet (pyarrow)", "database"),
+    "matplotlib": ("Matplotlib", "report"),
 }
 """What a module is called, and the extra of Ringlet that brings it."""
 _TELEMETRY = "openvino_telemetry"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import typer
@@ -18,14 +18,18 @@ _METAVARS = {int: "INT", float: "NUMBER", str: "TEXT"}
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
-def with_run_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``function(…, **values)`` one command-line option for every option of a run; those not given are None."""
+def with_run_options(function: Callable[..., Any], leave_out: Collection[str] = ()) -> Callable[..., Any]:
+    """Give ``function(…, **values)`` one command-line option for every option of a run; those not given are None.
+
+    Options named in ``leave_out`` are not offered.
+    """
     own = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "values"]
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
     for section in SECTIONS:
         panel = (section.__doc__ or "").strip()
-        parameters += [_parameter(name, field, panel) for name, field in section.model_fields.items()]
+        offered = {name: field for name, field in section.model_fields.items() if name not in leave_out}
+        parameters += [_parameter(name, field, panel) for name, field in offered.items()]
 
     def command(**values: Any) -> Any:
         return function(**values)
