@@ -93,7 +93,7 @@ def prepare(options: StudyOptions) -> tuple[Plan, list[str]]:
     distributions = {"on": (True,), "off": (False,), "both": (True, False)}[options.distribution]
     cells = build_cells(models, engines, options.strategy, workers, distributions)
     _check_size(cells, options)
-    steps = {_step_key(cell.model, cell.batch): num_steps(options, parts[cell.model][1], cell.batch) for cell in cells}
+    steps = {_step_key(cell.model, cell.batch): num_steps(options, *parts[cell.model], cell.batch) for cell in cells}
     limits = {entry: _limit(options, dataset, steps, cells, entry) for entry, (dataset, _) in parts.items()}
     known = {entry: limit for entry, limit in limits.items() if limit is not None}
     plan = Plan(options, tuple(cells), steps, known, _threads(options, cells, cores))
