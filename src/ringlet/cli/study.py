@@ -79,7 +79,7 @@ def study(
     """
     from ringlet.study.report import collect, write_report
 
-    own = {"model": model, "workers": workers, "engine": engine, "strategy": strategy, "batch": batch}
+    own: dict[str, Any] = {"model": model, "workers": workers, "engine": engine, "strategy": strategy, "batch": batch}
     own |= {"scaling": scaling, "distribution": distribution, "repeats": repeats, "epochs": epochs, "steps": steps}
     own |= {"target": _target(target_metric, target_accuracy), "all_cores": all_cores, "keep_models": keep_models}
     own |= {"launcher": None if launcher == "auto" else launcher, "hosts": hosts}

@@ -46,7 +46,7 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "epochs": [asdict(epoch) for epoch in self.epochs]}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Measurement:

@@ -78,8 +78,8 @@ class StudyOptions:
         parse_target(self.target)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: the content of ``study.toml``."""
-        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "run"}
+        """Plain values: the content of ``study.toml``; what is left to the study is left out."""
+        own = {name: value for name in OWN_NAMES if (value := getattr(self, name)) not in ((), "")}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
         run = {name: list(value) if isinstance(value, tuple) else value for name, value in self.run.items()}
         return {**plain, **run}

@@ -85,7 +85,10 @@ def inline_svg(text: str, prefix: str) -> str:
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
-    text = re.sub(r'<svg\s[^>]*?viewBox="([^"]+)"[^>]*>', r'<svg viewBox="\1" role="img">', text, count=1)
+    box = re.search(r'viewBox="([^"]+)"', text)
+    place = box[1] if box else "0 0 720 432"
+    width = round(96 / 72 * float(place.split()[2]))  # points as pixels: never larger than drawn
+    text = re.sub(r"<svg\s[^>]*>", f'<svg viewBox="{place}" style="max-width: {width}px" role="img">', text, count=1)
     return text.replace(_PAGE_INK, "currentColor").strip()
 
 
@@ -98,12 +101,14 @@ def _settings(ink: str) -> Iterator[None]:
         yield
 
 
-def _figure(height: float, num_panels: int = 1) -> tuple[Any, list[Any]]:
+def _figure(height: float, num_panels: int = 1, *, wide: bool = False) -> tuple[Any, list[Any]]:
+    """A figure with panels of this height, two in a row."""
     canvas = require("matplotlib.backends.backend_agg").FigureCanvasAgg
-    figure = require("matplotlib.figure").Figure(figsize=(10.5, height), layout="constrained")
+    columns, lines = min(num_panels, 2), -(-num_panels // 2)
+    size = (10.5 if wide or columns > 1 else 7.0, height * lines)
+    figure = require("matplotlib.figure").Figure(figsize=size, layout="constrained")
     canvas(figure)
-    axes = [figure.add_subplot(1, num_panels, place + 1) for place in range(num_panels)]
-    return figure, axes
+    return figure, [figure.add_subplot(lines, columns, place + 1) for place in range(num_panels)]
 
 
 def _models(summary: Summary) -> list[str]:
@@ -170,7 +175,8 @@ def _line_style(place: int) -> dict[str, Any]:
 def _finish(axes: Any, title: str, counts: list[int], label: str) -> None:
     axes.set(title=title, xlabel="workers", ylabel=label)
     axes.set_xticks(counts, [str(count) for count in counts])
-    axes.set_ylim(bottom=0)
+    axes.margins(x=0.08)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     axes.grid(visible=True, alpha=0.15)
     axes.legend(frameon=False, fontsize=9)
 
@@ -179,7 +185,7 @@ def _shares(summary: Summary) -> Callable[[str], Any]:
     rows = [row for row in summary.measured if row.shares]
 
     def draw(_ink: str) -> Any:
-        figure, (axes,) = _figure(1.1 + 0.36 * len(rows))
+        figure, (axes,) = _figure(1.1 + 0.36 * len(rows), wide=True)
         names = [describe(summary, row.cell) for row in rows]
         left = [0.0] * len(rows)
         for group in GROUPS:

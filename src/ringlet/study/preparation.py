@@ -144,7 +144,7 @@ def _limit(
         return None
     own = [cell for cell in cells if cell.model == entry]
     needed = max(steps[_step_key(entry, cell.batch)] * global_batch(cell, options.scaling) for cell in own)
-    split = options.run.get("validation_split", DEFAULT_VALIDATION_SPLIT)
+    split = float(options.run.get("validation_split", DEFAULT_VALIDATION_SPLIT))
     total = math.ceil(needed / (1 - split)) + 1
     if _is_made_up(options, dataset):
         return total

@@ -16,6 +16,8 @@ from ringlet.study.summary import Row, Summary, places, summarise
 from ringlet.study.verdicts import Verdict, all_verdicts
 
 NO_PLOTS = 'Plots need Matplotlib: pip install "ringlet[report]", then `ringlet study DIR` draws them.'
+MAX_SHOWN_ROWS = 40
+"""Longer tables are folded."""
 _TEXTS = ("model", "engine", "strategy", "distribution", "cell", "reason")
 
 
@@ -68,7 +70,9 @@ def report_html(summary: Summary, machine: Mapping[str, str], plots: list[Plot])
     if failures is not None:
         parts.append(page.section("Failed runs", _table(failures)))
     if epochs is not None:
-        parts.append(page.section("Epoch by epoch", page.folded(f"{len(epochs.rows)} rows", _table(epochs))))
+        shown = _table(epochs)
+        few = len(epochs.rows) <= MAX_SHOWN_ROWS
+        parts.append(page.section("Epoch by epoch", shown if few else page.folded(f"{len(epochs.rows)} rows", shown)))
     parts.append(page.section("Machine", page.facts(machine)))
     subtitle = f"Ringlet {__version__}, {time.strftime('%d %B %Y, %H:%M')}"
     return page.page(f"Study of {', '.join(models)}", subtitle, parts)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from ringlet.launch.processes import python_environment, start_guarded
 from ringlet.launch.supervise import caught_signals
 from ringlet.study.directory import StudyDirectory
 from ringlet.study.engines import BACKEND_VARIABLE, engine_and_backend
-from ringlet.study.grid import Place, run_order
+from ringlet.study.grid import Cell, Place, run_order
 from ringlet.study.measurement import read_measurement
 from ringlet.training.run_directory import BEST_MODEL, CHECKPOINTS, EVENTS, MODEL
 
@@ -63,7 +63,7 @@ def run_study(study: StudyDirectory, tell: Callable[[Step], None], *, retry_fail
     """Run what is missing; False if a signal asked to stop before all was done."""
     total = len(study.plan.cells) * study.plan.options.repeats
     missing = missing_runs(study, retry_failed=retry_failed)
-    spent: list[float] = []
+    spent: dict[Cell, float] = {}
     with study.locked(), caught_signals() as caught:
         for index, place in enumerate(missing):
             number = total - len(missing) + index + 1
@@ -72,12 +72,17 @@ def run_study(study: StudyDirectory, tell: Callable[[Step], None], *, retry_fail
             if record is None:
                 return False
             study.write_record(place, record)
-            spent.append(record["seconds"])
-            left = (len(missing) - index - 1) * sum(spent) / len(spent)
-            tell(Step(number, total, place, record, left))
+            spent[place.cell] = record["seconds"]
+            tell(Step(number, total, place, record, seconds_left(missing[index + 1 :], spent)))
             if caught:
                 return index == len(missing) - 1
     return True
+
+
+def seconds_left(places: Sequence[Place], spent: Mapping[Cell, float]) -> float:
+    """What runs will take: as long as another repeat of their cell did, else as long as others on average."""
+    usual = sum(spent.values()) / len(spent)
+    return sum(spent.get(place.cell, usual) for place in places)
 
 
 def _run(study: StudyDirectory, place: Place, caught: list[int]) -> dict[str, Any] | None:

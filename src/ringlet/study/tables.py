@@ -9,11 +9,12 @@ from ringlet.study.grid import Cell
 from ringlet.study.measurement import GROUPS
 from ringlet.study.statistics import Estimate
 from ringlet.study.summary import Row, Summary
-from ringlet.study.verdicts import describe
+from ringlet.study.verdicts import describe, short_name
 
 _PERCENT = ("accuracy", "dice", "iou")
 NOT_REACHED = "not reached"
 MAX_EPOCH_ROWS = 100
+MAX_SIDE_BY_SIDE = 3
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,36 @@ def results_table(summary: Summary) -> TextTable:
 
 
 def epochs_table(summary: Summary) -> TextTable | None:
-    """Epoch by epoch: time, training and validation figure of every cell, medians over repeats."""
+    """Epoch by epoch: time, training and validation figure of every cell, medians over repeats.
+
+    Few cells stand side by side, many below each other.
+    """
     metric = summary.main_metric
     if metric is None:
         return None
     bare = metric.removeprefix("val_")
-    names = [bare] if bare == metric else [bare, metric]
-    columns = ["cell", "epoch", "s", *names]
+    names = list(dict.fromkeys((bare, metric)))
+    found = {short_name(summary, row.cell): _epoch_rows(row, names) for row in summary.measured}
+    if len(found) > MAX_SIDE_BY_SIDE:
+        rows = [(cell, *line) for cell, lines in found.items() for line in lines]
+        return TextTable(("cell", "epoch", "s", *names), tuple(rows))
+    columns = ["epoch", *(f"{cell}: {name}" for cell in found for name in ("s", *names))]
     rows = []
-    for row in summary.measured:
-        for index in range(min(MAX_EPOCH_ROWS, max(len(run.epochs) for run in row.runs.values()))):
-            epochs = [run.epochs[index] for run in row.runs.values() if index < len(run.epochs)]
-            values = [[epoch.figures[name] for epoch in epochs if name in epoch.figures] for name in names]
-            shown = [figure_text(name, median(own)) if own else "" for name, own in zip(names, values, strict=True)]
-            seconds = seconds_text(median(epoch.seconds for epoch in epochs))
-            rows.append((describe(summary, row.cell), str(index + 1), seconds, *shown))
+    for index in range(max(len(lines) for lines in found.values())):
+        parts = [lines[index][1:] if index < len(lines) else ("",) * (1 + len(names)) for lines in found.values()]
+        rows.append((str(index + 1), *(text for part in parts for text in part)))
     return TextTable(tuple(columns), tuple(rows))
+
+
+def _epoch_rows(row: Row, names: list[str]) -> list[tuple[str, ...]]:
+    """(epoch, seconds, figures) as text."""
+    lines = []
+    for index in range(min(MAX_EPOCH_ROWS, max(len(run.epochs) for run in row.runs.values()))):
+        epochs = [run.epochs[index] for run in row.runs.values() if index < len(run.epochs)]
+        values = [[epoch.figures[name] for epoch in epochs if name in epoch.figures] for name in names]
+        shown = [figure_text(name, median(own)) if own else "" for name, own in zip(names, values, strict=True)]
+        lines.append((str(index + 1), seconds_text(median(epoch.seconds for epoch in epochs)), *shown))
+    return lines
 
 
 def failures_table(summary: Summary) -> TextTable | None:

@@ -153,6 +153,14 @@ def describe(summary: Summary, cell: Cell, leave_out: str = "") -> str:
     return ", ".join([cell.model, *(word(cell, name) for name in varying)])
 
 
+def short_name(summary: Summary, cell: Cell, leave_out: str = "") -> str:
+    """The same without the network, where the study has one alone or the reader knows it."""
+    name = describe(summary, cell, leave_out)
+    if len({other.model for other in summary.plan.cells}) > 1:
+        return name
+    return name.removeprefix(cell.model).removeprefix(", ") or cell.model
+
+
 def word(cell: Cell, dimension: str) -> str:
     """One value in a word or two."""
     if dimension == "workers":
