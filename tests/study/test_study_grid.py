@@ -88,11 +88,11 @@ def _plan(**options) -> Plan:
 def test_a_plan_fixes_steps_data_and_threads_and_survives_its_file() -> None:
     plan = _plan(scaling="weak", distribution="both", run={"dataset": "synthetic", "input_shape": (1, 8, 8)})
     assert Plan.from_dict(plan.to_dict()) == plan
-    assert plan.steps == {"simplemlp 64": 200}
-    needed = 200 * 64 * 2
+    assert plan.steps == {"simplemlp 64": 100}
+    needed = 100 * 64 * 2
     assert needed / 0.9 <= plan.num_samples["simplemlp"] <= needed / 0.9 + 2
     configs = {(one.workers, one.distribution): plan.run_config(one, 3, "x") for one in plan.cells}
-    assert [configs[key].steps_per_epoch for key in ((1, True), (2, True), (2, False))] == [200, 200, 400]
+    assert [configs[key].steps_per_epoch for key in ((1, True), (2, True), (2, False))] == [100, 100, 200]
     assert configs[2, False].partition == "replicated"
     assert configs[2, True].local_batch_size == 64
     assert configs[1, True].seed == 2

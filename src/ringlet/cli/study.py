@@ -11,6 +11,7 @@ import typer
 from ringlet.cli.launching import Hosts, Launcher
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import EXIT_FAILED, EXIT_OK, InterruptedRunError, UsageError
+from ringlet.study.names import OWN_RUN_OPTIONS
 
 if TYPE_CHECKING:
     from ringlet.study.directory import StudyDirectory
@@ -207,8 +208,6 @@ def _print_table(table: TextTable) -> None:
 
 def command() -> Any:
     """The command for the root group."""
-    from ringlet.study.options import OWN_RUN_OPTIONS
-
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command("study", cls=RunCommand)(with_run_options(study, OWN_RUN_OPTIONS))
     return typer.main.get_command(app)

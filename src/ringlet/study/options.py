@@ -12,6 +12,7 @@ from ringlet.config.explain import show, unknown_option
 from ringlet.config.sources import read_toml
 from ringlet.errors import ConfigError, UnknownNameError
 from ringlet.study.grid import Scaling
+from ringlet.study.names import OWN_RUN_OPTIONS
 from ringlet.study.targets import parse_target
 
 Distribution = Literal["on", "off", "both"]
@@ -19,25 +20,6 @@ SCALINGS = ("strong", "weak")
 DISTRIBUTIONS = ("on", "off", "both")
 AUTO, ALL = "auto", "all"
 MAX_RUNS = 10_000
-OWN_RUN_OPTIONS = (
-    "model",
-    "engine",
-    "strategy",
-    "local_batch_size",
-    "global_batch_size",
-    "batch_size",
-    "num_epochs",
-    "steps_per_epoch",
-    "partition",
-    "run_dir",
-    "history_file",
-    "timeline",
-    "profile",
-    "resume",
-    "evaluate_only",
-    "parallel",
-)
-"""Options of a run that a study sets itself."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ringlet.training.assemble import check_fit, make_dataset, make_figures, mak
 
 EPOCH_FLOPS = 4e11
 """Arithmetic of an epoch with ``steps = auto``: seconds on a core of today."""
-MIN_STEPS, MAX_STEPS = 3, 200
+MIN_STEPS, MAX_STEPS = 3, 100
 DEFAULT_VALIDATION_SPLIT = 0.1
 QUIET: Mapping[str, Any] = {"checkpoint_every": "never", "evaluate": False, "num_pictures": 0}
 """What runs of a study leave out unless it is asked for."""
