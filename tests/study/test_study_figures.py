@@ -115,14 +115,14 @@ def test_time_to_accuracy_adds_up_training_time_and_may_not_be_reached() -> None
     assert found.target == ("val_accuracy", 0.9)
     assert found.rows[0].time_to("val_accuracy", 0.9) == {1: 3.0, 2: None, 3: 3.0}
     last = [row[-1] for row in tables.results_table(found).rows]
-    assert last == ["3 (2 of 3)", "not reached"]
+    assert last == ["3.00 (2 of 3)", "not reached"]
     assert tables.results_table(found).columns[-1] == "s to val_accuracy 90%"
 
 
 def test_failed_cells_keep_their_row_and_their_reason() -> None:
     found = summary({cell(1): [measurement([1, 1.0])] * 2, cell(2): ["exit code 4: diverged", "exit code 4: diverged"]})
     table = tables.results_table(found)
-    assert table.rows[1][:3] == ("net", "2", "failed")
+    assert table.rows[1][:2] == ("2", "failed")
     assert tables.failures_table(found).rows[0] == ("net, 2 workers", "1", "exit code 4: diverged")
     assert all_verdicts(found) == []
 
@@ -134,7 +134,7 @@ def test_tables_have_a_text_for_every_column_and_show_shares() -> None:
     place = table.columns.index("compute")
     assert table.rows[0][place : place + 5] == tuple(f"{100 * share:.0f}%" for share in SHARES.values())
     epochs = tables.epochs_table(found)
-    assert epochs.columns[1:4] == ("1 worker: s", "1 worker: accuracy", "1 worker: val_accuracy")
+    assert epochs.columns[1:4] == ("1 worker: s", "1 worker: acc", "1 worker: val_acc")
     assert all(len(row) == len(epochs.columns) for row in epochs.rows)
 
 

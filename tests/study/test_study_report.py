@@ -20,7 +20,7 @@ from ringlet.study.preparation import Plan
 from ringlet.study.report import write_report
 from ringlet.study.summary import Summary
 
-VOID = {"meta", "br", "img", "hr", "link", "input"}
+VOID = {"wbr", "meta", "br", "img", "hr", "link", "input"}
 LINKING = {"src", "href", "xlink:href", "srcset", "action", "data", "poster"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -47,7 +48,8 @@ def test_a_study_that_is_killed_and_interrupted_goes_on_where_it_was(begin, own_
     assert after.items() <= everything.items()
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
-    assert sum("│ simplemlp │" in line for line in lines) == 2
+    assert "model simplemlp" in lines[0]
+    assert [line.split()[1] for line in lines if re.match(r"│ \d", line)] == ["1", "2"]
     assert lines[-1].startswith("simplemlp: The second worker")
     document = json.loads((study / "study.json").read_text())
     assert [own["workers"] for own in document["cells"]] == [1, 2]

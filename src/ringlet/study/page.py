@@ -12,7 +12,7 @@ _STYLE = """
   :root { --text: #e6e9ef; --faint: #9aa4b5; --line: #363d4a; --card: #20252e; --back: #171b22; --mark: #63b1ff; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 74rem; background: var(--back); color: var(--text);
+body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 78rem; background: var(--back); color: var(--text);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
 h1 { font-size: 1.8rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .7rem; padding-bottom: .3rem; border-bottom: 1px solid var(--line); }
@@ -20,13 +20,14 @@ p { margin: .5rem 0; }
 .faint { color: var(--faint); font-size: .9rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { color: var(--faint); font-weight: 600; }
+th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--faint); font-weight: 600; white-space: normal; vertical-align: bottom; }
 th.text, td.text { text-align: left; }
 td.long { white-space: normal; }
-ul.verdicts { list-style: none; padding: 0; margin: 0; }
+ul.verdicts { list-style: none; padding: 0; margin: 0; display: grid; gap: .5rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); }
 ul.verdicts li { background: var(--card); border-left: 4px solid var(--mark); border-radius: 4px;
-  padding: .5rem .8rem; margin: .4rem 0; }
+  padding: .5rem .8rem; }
 ul.verdicts li.unsure { border-left-color: var(--faint); }
 ul.verdicts .where { color: var(--faint); font-size: .85rem; display: block; }
 figure { margin: 1rem 0; }
@@ -74,12 +75,17 @@ def paragraph(text: str, *, faint: bool = False) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[str] = ()) -> str:
     """A table of plain texts; columns named in ``texts`` are set left, all others are numbers."""
     kinds = [' class="text"' if column in texts else "" for column in columns]
-    head = "".join(f"<th{kind}>{escape(column)}</th>" for column, kind in zip(columns, kinds, strict=True))
+    head = "".join(f"<th{kind}>{_breakable(column)}</th>" for column, kind in zip(columns, kinds, strict=True))
     lines = [
         "<tr>" + "".join(_cell(cell, kind) for cell, kind in zip(row, kinds, strict=True)) + "</tr>" for row in rows
     ]
     body = "\n".join(lines)
     return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+
+
+def _breakable(name: str) -> str:
+    """A column's name that may go over several lines."""
+    return escape(name).replace("_", "_<wbr>")
 
 
 def _cell(text: str, kind: str) -> str:

@@ -214,26 +214,46 @@ def _shares(summary: Summary) -> Callable[[str], Any]:
 
 def _learning(summary: Summary) -> Callable[[str], Any]:
     metric = summary.main_metric or "loss"
+    names = list(dict.fromkeys(_short_name(summary, row.cell, row.cell.model) for row in summary.measured))
 
     def draw(ink: str) -> Any:
         models = _models(summary)
         figure, panels = _figure(4.2, len(models))
         for axes, model in zip(panels, models, strict=True):
             rows = [row for row in summary.measured if row.cell.model == model]
-            for place, row in enumerate(rows):
+            for row in rows:
                 points = learning_curve(row, metric)
                 name = _short_name(summary, row.cell, model)
-                axes.plot([x for x, _ in points], [y for _, y in points], label=name, **_line_style(place))
+                style = _line_style(names.index(name))
+                axes.plot([x for x, _ in points], [y for _, y in points], label=name, **style)
             if summary.target is not None:
                 axes.axhline(summary.target[1], ls="--", color=ink, lw=1.2, alpha=0.6, label="target")
             axes.set(title=model, xlabel="seconds of training", ylabel=metric)
             if _are_far_apart(rows):
-                axes.set_xscale("log")
+                _use_logarithm(axes)
             axes.grid(visible=True, alpha=0.15)
-            axes.legend(frameon=False, fontsize=9)
+        _legend_below(figure, panels)
         return figure
 
     return draw
+
+
+def _legend_below(figure: Any, panels: list[Any]) -> None:
+    """One legend for all panels."""
+    entries = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    columns = min(4, len(entries))
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
+def _use_logarithm(axes: Any) -> None:
+    """A logarithmic axis with plain numbers."""
+    ticker = require("matplotlib.ticker")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _short_name(summary: Summary, cell: Cell, model: str) -> str:

@@ -30,7 +30,7 @@ def results_table(summary: Summary) -> TextTable:
     varying = _varying(summary)
     metrics = _metrics(summary)
     target = summary.target
-    columns = [*varying, "s/epoch", "samples/s", "speed-up", "efficiency", *GROUPS, *metrics]
+    columns = [*varying, "s/epoch", "samples/s", "speed-up", "of ideal", *GROUPS, *map(_label, metrics)]
     columns += [] if target is None else [f"s to {target_text(target)}"]
     rows = []
     for row in summary.rows:
@@ -54,8 +54,8 @@ def epochs_table(summary: Summary) -> TextTable | None:
     found = {short_name(summary, row.cell): _epoch_rows(row, names) for row in summary.measured}
     if len(found) > MAX_SIDE_BY_SIDE:
         rows = [(cell, *line) for cell, lines in found.items() for line in lines]
-        return TextTable(("cell", "epoch", "s", *names), tuple(rows))
-    columns = ["epoch", *(f"{cell}: {name}" for cell in found for name in ("s", *names))]
+        return TextTable(("cell", "epoch", "s", *map(_label, names)), tuple(rows))
+    columns = ["epoch", *(f"{cell}: {name}" for cell in found for name in ("s", *map(_label, names)))]
     rows = []
     for index in range(max(len(lines) for lines in found.values())):
         parts = [lines[index][1:] if index < len(lines) else ("",) * (1 + len(names)) for lines in found.values()]
@@ -90,7 +90,6 @@ def common_text(summary: Summary) -> str:
     varying = _varying(summary)
     words = [f"{name} {_dimension(cell, name)}" for name in ("model", "engine", "strategy") if name not in varying]
     words += [f"batch {cell.batch}"] if "batch" not in varying else []
-    words += [f"{cell.workers} workers"] if "workers" not in varying else []
     meaning = "of all workers together" if options.scaling == "strong" else "of each worker"
     words.append(f"{options.scaling} scaling (the batch is that {meaning})")
     words.append(_counts_text(summary))
@@ -122,10 +121,10 @@ def _counts_text(summary: Summary) -> str:
 
 
 def _varying(summary: Summary) -> list[str]:
-    """Dimensions in which cells differ; workers and model are always shown."""
+    """Dimensions in which cells differ; workers are always shown."""
     cells = summary.plan.cells
     names = ("model", "engine", "strategy", "batch", "distribution", "workers")
-    return [name for name in names if name in ("model", "workers") or len({getattr(cell, name) for cell in cells}) > 1]
+    return [name for name in names if name == "workers" or len({getattr(cell, name) for cell in cells}) > 1]
 
 
 def _dimension(cell: Cell, name: str) -> str:
@@ -142,6 +141,11 @@ def _metrics(summary: Summary) -> list[str]:
     bare = metric.removeprefix("val_")
     known = {name for row in summary.measured for name in row.final}
     return [name for name in dict.fromkeys((bare, metric, f"test_{bare}")) if name in known]
+
+
+def _label(metric: str) -> str:
+    """A short name for a column."""
+    return metric.replace("accuracy", "acc")
 
 
 def _speeds(summary: Summary, row: Row) -> list[str]:
@@ -161,7 +165,7 @@ def with_spread(seconds: Estimate) -> str:
 
 def seconds_text(seconds: float) -> str:
     """Three digits that matter."""
-    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.3g}" if seconds >= 0.001 else f"{seconds:.1g}"
+    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:#.3g}" if seconds >= 0.001 else f"{seconds:.1g}"
 
 
 def _shares(row: Row) -> list[str]:

@@ -150,6 +150,8 @@ def describe(summary: Summary, cell: Cell, leave_out: str = "") -> str:
     cells = summary.plan.cells
     dimensions = [name for name in ("engine", "strategy", "batch", "workers", "distribution") if name != leave_out]
     varying = [name for name in dimensions if len({getattr(other, name) for other in cells}) > 1]
+    if cell.workers == 1 and leave_out != "workers" and "distribution" in varying:
+        varying.remove("distribution")  # one worker has all data in any case
     return ", ".join([cell.model, *(word(cell, name) for name in varying)])
 
 
