@@ -243,7 +243,8 @@ def _legend_below(figure: Any, panels: list[Any]) -> None:
     entries = {
         label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    columns = min(4, len(entries))
+    fitting = int(14 * figure.get_figwidth() / (5 + max(map(len, entries))))  # letters that fit beside each other
+    columns = max(1, min(fitting, len(entries)))
     figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
