@@ -23,6 +23,7 @@ _EXTRAS = {
     "tensorboard": ("TensorBoard", "tensorboard"),
     "mlflow": ("MLflow", "mlflow"),
     "prometheus_client": ("The client of Prometheus", "prometheus"),
+    "matplotlib": ("Matplotlib", "report"),
 }
 """What a module is called, and the extra of Ringlet that brings it."""
 _TELEMETRY = "openvino_telemetry"

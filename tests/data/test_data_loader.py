@@ -72,12 +72,25 @@ def test_a_shard_has_the_same_samples_on_any_number_of_ranks(
     alone, together = shards_of(1), shards_of(size)
     assert alone == together
     read = [index for step in alone for samples in step.values() for index in samples]
-    assert sorted(read) == list(range(n))
+    num_copies = num_shards if partitioning == "replicated" else 1
+    assert sorted(read) == sorted(num_copies * list(range(n)))
 
 
 def test_contiguous_shards_without_samples_are_refused(recording_source) -> None:
     with pytest.raises(ConfigError, match="without samples"):
         BatchLoader(recording_source(23), global_batch_size=2, num_shards=3, partition="contiguous")
+
+
+def test_replicated_shards_read_all_samples_each_in_an_order_of_its_own(recording_source) -> None:
+    loader = BatchLoader(recording_source(9), global_batch_size=4, num_shards=2, partition="replicated", seed=1)
+    batches = list(loader.epoch(0))
+    orders = [
+        [index for batch in batches for index in batch.indices[slice(*batch.pieces[shard][1:])].tolist()]
+        for shard in (0, 1)
+    ]
+    assert [sorted(order) for order in orders] == [list(range(9))] * 2
+    assert orders[0] != orders[1]
+    assert (loader.num_steps, loader.num_samples) == (5, 18)
 
 
 def test_contiguous_shards_stay_in_their_block_and_are_shuffled_there_every_epoch(recording_source) -> None:

@@ -34,16 +34,13 @@ def train_all(comm: Communicator, jobs: dict[str, dict[str, Any]]) -> dict[str, 
         ages: list[StalenessMeasured] = []
         trainer = Trainer(communicator=comm, callbacks=[partial(_note_age, ages)], **options)
         history = trainer.fit()
-        results[name] = (
-            describe(trainer)
-            | {
-                # As numbers they would take longer to write than to train.
+        results[name] = describe(trainer) | {
+            # As numbers they would take longer to write than to train.
             "all_weights": trainer.replica.parameters.flat.tobytes().hex(),
-                "epochs": history.epochs,
-                "state": trainer.replica.state.flat.tolist(),
-                "staleness": [[age.mean, age.max, age.histogram] for age in ages],
-            }
-        )
+            "epochs": history.epochs,
+            "state": trainer.replica.state.flat.tolist(),
+            "staleness": [[age.mean, age.max, age.histogram] for age in ages],
+        }
     return results
 
 

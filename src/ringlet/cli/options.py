@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -18,18 +18,20 @@ _METAVARS = {int: "INT", float: "NUMBER", str: "TEXT"}
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
-def with_run_options(function: Callable[..., Any], only: Container[str] | None = None) -> Callable[..., Any]:
-    """Give ``function(…, **values)`` one command-line option for every option of a run; those not given are None.
+def with_run_options(
+    function: Callable[..., Any], offers: Callable[[str], bool] = lambda _: True
+) -> Callable[..., Any]:
+    """Give ``function(…, **values)`` a command-line option for every option of a run; those not given are None.
 
-    ``only`` names the options that it takes, if not all.
+    ``offers`` says by name which options it takes, if not all.
     """
     own = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "values"]
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
     for section in SECTIONS:
         panel = (section.__doc__ or "").strip()
-        chosen = {name: field for name, field in section.model_fields.items() if only is None or name in only}
-        parameters += [_parameter(name, field, panel) for name, field in chosen.items()]
+        offered = {name: field for name, field in section.model_fields.items() if offers(name)}
+        parameters += [_parameter(name, field, panel) for name, field in offered.items()]
 
     def command(**values: Any) -> Any:
         return function(**values)

@@ -187,5 +187,5 @@ def _print(found: Plan, plot: Path | None, *, json: bool) -> None:
 def command() -> Any:
     """The command for the root group."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command("plan", cls=RunCommand)(with_run_options(plan, RUN_OPTIONS))
+    app.command("plan", cls=RunCommand)(with_run_options(plan, RUN_OPTIONS.__contains__))
     return typer.main.get_command(app)

@@ -188,8 +188,9 @@ class WorkerOptions(Section):
         None, "cut every step into so many shards: the same bits on any number of workers up to it", ge=1, le=65_536
     )
     accumulate: int = option(1, "passes of every worker per step, their gradients added up", ge=1, le=65_536)
-    partition: Literal["shuffled", "contiguous"] = option(
-        "shuffled", "samples of a worker: from one permutation of all per epoch, or always from its own block"
+    partition: Literal["shuffled", "contiguous", "replicated"] = option(
+        "shuffled",
+        "samples of a worker: from one permutation of all per epoch, always from its own block, or all of them",
     )
     overlap: Literal["auto", "on", "off"] = option(
         "auto", "exchange gradients during the backward pass; auto: measure both ways"

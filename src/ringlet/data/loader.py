@@ -83,7 +83,8 @@ class BatchLoader:
         self._augmentation = augmentation
         self._shuffle = shuffle
         self._prefetch = prefetch
-        self._cut = Cut(len(source), global_batch_size, num_shards, partition == "contiguous")
+        num_copies = num_shards if partition == "replicated" else 1  # a block of its own, all samples long, per shard
+        self._cut = Cut(len(source) * num_copies, global_batch_size, num_shards, partition != "shuffled")
         self._shards = _checked_shards(shards, num_shards)
         self.seed = seed
         self.dtype = dtype
@@ -115,7 +116,7 @@ class BatchLoader:
         """This rank's share of the global batch at ``step``."""
         places = [self._cut.place(step, shard) for shard in self._shards]
         parts = [np.arange(*place, dtype=np.int64) if order is None else order[slice(*place)] for place in places]
-        indices = np.concatenate(parts)
+        indices = np.concatenate(parts) % len(self._source)
         inputs, targets = self._source.read(indices)
         if self._augmentation is not None:
             inputs, targets = self._augmentation.apply((inputs, targets), indices, self.seed, epoch)

@@ -2,7 +2,8 @@
 
 A global batch consists of *shards*, one or several for each rank. ``shuffled``: one permutation of all samples per
 epoch is cut into global batches and those into shards. ``contiguous``: shard s reads only block s of the samples
-(``bounds``), in an order of its own per epoch, so that a rank never needs the data of another.
+(``bounds``), in an order of its own per epoch, so that a rank never needs the data of another. ``replicated``: every
+shard reads all samples in an order of its own, as if each had a copy of the data: that much more work per epoch.
 
 Every rank computes the same order by itself, so no rank has to tell another, and a resumed run continues with the same
 samples. The bits do not depend on any library's random generator.
@@ -22,7 +23,7 @@ _ORDER_STREAM = 1
 _SPLIT_STREAM = 2
 _BLOCK_STREAM = 6
 
-PARTITIONS = ("shuffled", "contiguous")
+PARTITIONS = ("shuffled", "contiguous", "replicated")
 
 
 def bounds(n: int, rank: int, size: int) -> tuple[int, int]:

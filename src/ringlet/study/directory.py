@@ -1,0 +1,150 @@
+"""The directory of a study: its plan, one record per finished run, and the reports.
+
+==================  ===============================================================================
+``study.toml``      the request, for people; `ringlet study FILE` accepts it
+``plan.json``       the plan that follows from it
+``cells/C/rN/``     the run directory of repeat N of cell C, ``rN.log`` what it printed
+``cells/C/rN.json`` its record: there completely or not at all
+``study.json``      all results; ``report.html`` and ``plots/`` for people
+==================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringlet.errors import DataError, RingletError, UsageError
+from ringlet.study.grid import Place
+from ringlet.study.preparation import Plan
+
+STUDY, PLAN, CELLS, RESULTS, REPORT, PLOTS = "study.toml", "plan.json", "cells", "study.json", "report.html", "plots"
+FORMAT = 1
+_MAX_RECORD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class StudyDirectory:
+    """An existing study."""
+
+    path: Path
+    plan: Plan
+
+    def run_dir(self, place: Place) -> Path:
+        """The run directory of a cell's repeat."""
+        return self.path / CELLS / place.cell.name / f"r{place.repeat}"
+
+    def log(self, place: Place) -> Path:
+        """What the run printed."""
+        return self.run_dir(place).with_suffix(".log")
+
+    def config(self, place: Place) -> Path:
+        """The options that the run is started with."""
+        return self.run_dir(place).with_suffix(".toml")
+
+    def record(self, place: Place) -> Path:
+        """The record of a run that has ended by itself."""
+        return self.run_dir(place).with_suffix(".json")
+
+    def read_record(self, place: Place) -> dict[str, Any] | None:
+        """What is known of a run; None if it has not been done, or its record is damaged."""
+        try:
+            record = _read_json(self.record(place))
+        except (OSError, DataError):
+            return None
+        expected = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
+        return record if all(record.get(name) == value for name, value in expected.items()) else None
+
+    def write_record(self, place: Place, content: Mapping[str, Any]) -> None:
+        """Keep what is known of a run, durably."""
+        known = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
+        write_text(self.record(place), json.dumps({**known, **content}, indent=1, allow_nan=False) + "\n")
+
+    def clear(self, place: Place) -> None:
+        """Remove what an unfinished run has left."""
+        shutil.rmtree(self.run_dir(place), ignore_errors=True)
+        self.record(place).unlink(missing_ok=True)
+        self.run_dir(place).parent.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep others from running the same study meanwhile."""
+        with (self.path / PLAN).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"study '{self.path}' is being run by another process: wait for it") from None
+            yield
+
+
+def create_study(path: Path, plan: Plan) -> StudyDirectory:
+    """Make the directory of a new study; ``path`` must not exist or be empty."""
+    import tomli_w
+
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"study directory '{path}' exists and is not empty. Give another --study-dir, or delete it")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(path / STUDY, tomli_w.dumps(plan.options.to_dict()))
+        write_text(path / PLAN, json.dumps({"format": FORMAT, **plan.to_dict()}, indent=1) + "\n")
+    except OSError as error:
+        raise UsageError(f"study directory '{path}' cannot be made: {error.strerror}. Give another") from None
+    return StudyDirectory(path, plan)
+
+
+def open_study(path: Path) -> StudyDirectory:
+    """The study in ``path``."""
+    try:
+        stored = _read_json(path / PLAN)
+        plan = Plan.from_dict(stored)
+    except FileNotFoundError:
+        raise UsageError(f"'{path}' holds no study: expected {PLAN} in it") from None
+    except OSError as error:
+        raise DataError(f"'{path / PLAN}' cannot be read: {error.strerror}") from None
+    except (KeyError, TypeError, AttributeError, RingletError) as error:
+        raise DataError(f"'{path / PLAN}' is damaged ({error}): start a new study from '{path / STUDY}'") from None
+    return StudyDirectory(path, plan)
+
+
+def is_study(path: Path) -> bool:
+    """Whether there is a study in ``path``."""
+    return (path / PLAN).is_file()
+
+
+def default_path(models: tuple[str, ...]) -> Path:
+    """``studies/<networks>-<time>``, not taken yet."""
+    words = "-".join(re.sub(r"[^A-Za-z0-9._]+", "_", model.partition("@")[0]).strip("._") for model in models)
+    name = f"{words[:60] or 'study'}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = (Path("studies") / (name if attempt == 1 else f"{name}-{attempt}") for attempt in range(1, 1000))
+    return next(path for path in candidates if not path.exists())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that is there completely or not at all."""
+    draft = path.with_name(f".{path.name}.partial")
+    with draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MAX_RECORD_BYTES:
+        raise DataError(f"'{path}' is larger than {_MAX_RECORD_BYTES} bytes; is it the right file?")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"'{path}' is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DataError(f"'{path}': expected a JSON object")
+    return content
