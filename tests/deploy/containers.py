@@ -1,7 +1,7 @@
 """Containers without an engine: processes in namespaces of their own, as the compose file describes its services.
 
-Each gets its own network, host name, process ids, shared memory and mounts. It runs as the account of the image, without any
-capability, and may see the secrets and volumes of its service. When its first process ends, the kernel ends all others.
+Each has its own network, host name, process ids, shared memory and mounts. It runs as the account of the image, without
+capabilities, and sees the secrets and volumes of its service. When its first process ends, the kernel ends all others.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ read -r _
 cd "$work"
 # No exec: this shell is the first process, root's and tied to the test, until the service has ended.
 setpriv --reuid "$account" --regid "$account" --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
-    env -i HOME=/home/ringlet "PATH=$BIN:/usr/local/bin:/usr/bin:/bin" "PYTHONPATH=$PACKAGES" RINGLET_CACHE=/home/ringlet/cache \
-    OMP_NUM_THREADS=1 "$ENTRYPOINT" "$@" || exit "$?"
+    env -i HOME=/home/ringlet "PATH=$BIN:/usr/local/bin:/usr/bin:/bin" "PYTHONPATH=$PACKAGES" \
+    RINGLET_CACHE=/home/ringlet/cache OMP_NUM_THREADS=1 "$ENTRYPOINT" "$@" || exit "$?"
 """
 
 
@@ -209,7 +209,7 @@ def _write_tables(folder: Path, addresses: Mapping[str, str]) -> None:
 
 
 def _write_secrets(folder: Path) -> None:
-    """Every service gets the secrets that the compose file grants it, owned by the account as a user's own files are."""
+    """Every service gets the secrets that the compose file grants it, owned by the account as users' files are."""
     made = folder / "keys"
     made.mkdir()
     check("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made / "id_ed25519"))

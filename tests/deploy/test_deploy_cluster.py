@@ -1,4 +1,4 @@
-"""The compose file's own command on its own services: ssh servers and entry point of deploy/, mpiexec over ssh, two hosts."""
+"""The compose file's own command on its own services: ssh servers and entry point of deploy/, mpiexec over ssh."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ comm.barrier()
 QUESTIONS = """
 ask() { local name=$1; shift; local said; said=$("$@" 2>&1 < /dev/null); echo "answer $name $? $said"; }
 ask account ssh worker1 'id -un; grep -l "^Name:.sshd" /proc/[0-9]*/status | xargs grep -h "^Uid:" | cut -f 2 | sort -u'
-ask stranger ssh -F none -p 2222 -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null ringlet@worker1 true
+ask stranger ssh -o IdentityFile=/dev/null -o IdentityAgent=none -F "$PWD/strange" worker1 true
 ask root ssh -l root worker1 true
 ask terminal ssh -tt worker1 tty
+ask settings /usr/sbin/sshd -T -f "$DEPLOY/sshd_config" -h .ssh/identity -p 2222
 ask keys ssh worker1 'ls .ssh /run/secrets'
 ask hosts ssh-keygen -l -f .ssh/known_hosts
 """
@@ -60,7 +61,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         role, *command = services["master"]["command"]
         training = shlex.join([*command, *SHORT])
         places = "ringlet run --hostfile /run/ringlet/hostfile --output prefix where.py"
-        script = f"{training} && {places} || exit; cd; {QUESTIONS}"
+        settings = f"DEPLOY={shlex.quote(str(containers.DEPLOY))}; grep -v IdentityFile .ssh/config > strange"
+        script = f"{training} && {places} || exit; cd; {settings}; {QUESTIONS}"
         workers = [name for name in services if name != "master"]
         started = [cluster.start(name, services[name]["command"], ADDRESSES[name]) for name in workers]
         master = cluster.start("master", [role, "bash", "-c", script], ADDRESSES["master"])
@@ -92,6 +94,13 @@ def test_the_ssh_server_runs_as_the_account_and_wants_its_key(session: Session) 
     assert (code, "Permission denied (publickey)" in said) == (255, True)
     code, said = session.answer("root")
     assert (code, "Permission denied (publickey)" in said) == (255, True)
+
+
+def test_the_ssh_server_reads_all_of_its_settings(session: Session) -> None:
+    code, said = session.answer("settings")
+    assert code == 0, said
+    closed = ("passwordauthentication", "permitrootlogin", "allowtcpforwarding", "permittunnel", "x11forwarding")
+    assert {"port 2222", *(f"{name} no" for name in closed)} <= set(said.splitlines())
 
 
 def test_the_ssh_server_gives_no_terminal(session: Session) -> None:
