@@ -26,6 +26,16 @@ INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "RU
 BATCH_SCRIPTS = sorted((REPOSITORY / "examples").glob("*.sbatch"))
 SHELL_SCRIPTS = [DEPLOY / "entrypoint.sh", REPOSITORY / ".ci" / "run", *BATCH_SCRIPTS]
 PORT = 2222
+JOB_FIELDS = {
+    "launcherCreationPolicy",
+    "mpiImplementation",
+    "mpiReplicaSpecs",
+    "runLauncherAsWorker",
+    "runPolicy",
+    "slotsPerWorker",
+    "sshAuthMountPath",
+}
+"""Fields of an MPIJob, API v2beta1."""
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -154,6 +164,7 @@ def test_the_job_for_kubernetes_fits_the_image() -> None:
         "MPIJob",
         "MPICH",
     )
+    assert found["spec"].keys() <= JOB_FIELDS
     for replicas in found["spec"]["mpiReplicaSpecs"].values():
         pod = replicas["template"]["spec"]
         (container,) = pod["containers"]

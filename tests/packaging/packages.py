@@ -7,8 +7,11 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import Message
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -58,6 +61,13 @@ def build_wheel(sdist: Path, folder: Path, *options: str, **environment: str) ->
     run(words, folder, **outside(), **environment)
     (file,) = folder.glob("*.whl")
     return file
+
+
+def metadata_of(wheel: Path) -> Message:
+    """What a wheel says of itself."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(archive.read(name))
 
 
 def closure(requirement: Requirement) -> Iterator[Distribution]:

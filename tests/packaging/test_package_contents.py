@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.machinery
 import tarfile
 import zipfile
-from email import message_from_bytes
-from email.message import Message
 from pathlib import Path
 
 import packages
 import pytest
+from packages import metadata_of
 
 import ringlet
 
@@ -28,12 +27,6 @@ def library_files() -> set[str]:
 def names_in(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         return archive.namelist()
-
-
-def metadata_of(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return message_from_bytes(archive.read(name))
 
 
 def check_wheel(wheel: Path) -> list[str]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import packages
 import pytest
-from packages import Environment
-from test_package_contents import metadata_of
+from packages import Environment, metadata_of
 
 import ringlet
 
