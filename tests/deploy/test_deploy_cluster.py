@@ -11,6 +11,7 @@ from pathlib import Path
 import containers
 import pytest
 
+pytestmark = pytest.mark.xdist_group("deploy")
 ADDRESSES = {"worker1": "10.77.32.1", "worker2": "10.77.32.2", "master": "10.77.32.9"}
 SHORT = ["--num-epochs", "1", "--steps-per-epoch", "3"]
 WHERE = """

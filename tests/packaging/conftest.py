@@ -26,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     """The one in the folder RINGLET_TEST_WHEEL, which `make test` installs; else one for a single instruction set."""
     folder = os.environ.get("RINGLET_TEST_WHEEL")
     if folder:
-        (file,) = Path(folder).glob("ringlet-*.whl")
+        (file,) = Path(folder).resolve().glob("ringlet-*.whl")
         return file
     pytest.importorskip("nanobind")
     fewer = ("-C", "cmake.define.RINGLET_INSTRUCTION_SETS=x86_64_v2") if os.uname().machine == "x86_64" else ()
