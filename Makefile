@@ -17,10 +17,11 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find s
 CHECKED := src tests benchmarks examples scripts
 
 # One thread per process: the tests run in PYTEST_WORKERS processes. Their caches stay inside the repository's build folder.
-TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache
+TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache \
+	RINGLET_TEST_WHEEL=$(CURDIR)/dist
 
 .DELETE_ON_ERROR:
-.PHONY: help install train test lint check-kernels bench docs clean
+.PHONY: help install train test lint check-kernels bench docs package clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -53,6 +54,9 @@ bench: $(VENV)/.installed-dev  ## the benchmarks whose figures the README quotes
 docs: $(VENV)/.installed-dev  ## rewrite the tables in docs/ from the code
 	$(BIN)/python scripts/update_docs.py
 
+package: dist/.built  ## source distribution and wheel, into dist/
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
+
 clean:  ## remove .venv, build results and caches (runs/ stays)
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -67,13 +71,21 @@ $(VENV)/.created:
 	command -v cmake > /dev/null || $(PIP) install cmake || true
 	touch $@
 
-# The package is installed, not linked, so what runs is what users get.
-$(VENV)/.installed: $(SOURCES) | $(VENV)/.created
-	$(PIP) install --no-build-isolation .
+# The wheel is what users get. It is installed, not linked: what is tested is that very file.
+dist/.built: $(SOURCES) $(VENV)/.created
+	rm -rf dist && mkdir dist
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	touch $@
+
+# pip keeps an installed package that has the version of the file: the old one goes first.
+$(VENV)/.installed: dist/.built
+	$(PIP) uninstall --quiet --yes ringlet
+	$(PIP) install dist/ringlet-*.whl
 	touch $@
 
 # torch comes first and pinned: the plain name could bring another build of it.
-$(VENV)/.installed-dev: $(SOURCES) constraints.txt | $(VENV)/.created
+$(VENV)/.installed-dev: dist/.built constraints.txt
 	$(PIP) install -c constraints.txt torch
-	$(PIP) install --no-build-isolation -c constraints.txt '.[database,dev,jax,keras,mlflow,mpi,onnx,openvino,prometheus,report,tensorboard,watch]'
+	$(PIP) uninstall --quiet --yes ringlet
+	$(PIP) install -c constraints.txt "$$(echo dist/ringlet-*.whl)[database,dev,jax,keras,mlflow,mpi,onnx,openvino,prometheus,report,tensorboard,watch]"
 	touch $(VENV)/.installed $@
