@@ -109,6 +109,15 @@ def _cell(value: object) -> str:
     return clean("" if value is None else value)
 
 
+def plain_value(value: object) -> str:
+    """A value of an option as it is given on a command line."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ",".join(f"{name}={item}" for name, item in value.items())
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def pairs(values: Mapping[str, object], indent: str = "  ") -> Text:
     """``name : value`` lines with aligned colons."""
     width = max((len(name) for name in values), default=0)

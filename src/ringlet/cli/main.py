@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from ringlet import __version__
+from ringlet.cli.examples import with_examples
 from ringlet.errors import EXIT_INTERRUPTED, EXIT_USAGE, RingletError, UnknownNameError
 
 VERBS = {
@@ -25,7 +26,10 @@ VERBS = {
     "models": "List the networks of the zoo, or show the layers of one.",
     "datasets": "List the data sets, or fetch one into the data cache.",
     "bench": "Measure how fast workers exchange data.",
+    "init": "Write a commented configuration file of all options.",
+    "config": "Show, check or describe the configuration of a run.",
     "doctor": "Say what works on this machine, what is missing and how to get it.",
+    "completion": "Print the script that lets a shell complete commands, options and values.",
 }
 EXIT_KILLED = 130
 _ClickException: Any = typer.BadParameter.__mro__[2]
@@ -35,6 +39,8 @@ _ClickException: Any = typer.BadParameter.__mro__[2]
 class LazyGroup(TyperGroup):
     """Loads the module of a verb only when that verb is called."""
 
+    summaries = VERBS
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """All verbs, in the order in which a newcomer meets them."""
         return list(VERBS)
@@ -42,7 +48,8 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a verb; an unknown one is an error with the nearest name."""
         if cmd_name in VERBS:
-            return import_module(f"ringlet.cli.{cmd_name}").command()
+            module = import_module(f"ringlet.cli.{cmd_name}")
+            return with_examples(module.command(), getattr(module, "EXAMPLES", ()))
         if ctx.resilient_parsing:
             return None
         raise UnknownNameError("command", cmd_name, VERBS)
@@ -60,6 +67,7 @@ def underscores_are_dashes(token: str) -> str:
 
 app = typer.Typer(
     cls=LazyGroup,
+    add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -67,6 +67,11 @@ def dataset_names() -> list[str]:
     return list(LOADERS)
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that :func:`load_dataset` would not know; no file is touched."""
+    _parse_name(name)
+
+
 def _parse_name(name: str) -> tuple[str, Path | None]:
     kind, separator, located = name.partition(":")
     kind = kind.strip().lower().replace("_", "-")
