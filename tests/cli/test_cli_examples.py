@@ -58,7 +58,7 @@ def test_an_example_is_accepted_by_the_parser(verb, line):
     ],
 )
 def test_a_wrong_example_would_be_noticed(line, problem):
-    with pytest.raises(Exception) as caught:  # noqa: PT011, B017
+    with pytest.raises(Exception) as caught:
         parse(line)
     assert type(caught.value).__name__ == problem
 

@@ -13,6 +13,8 @@ from ringlet.cli import known
 
 BREAKS = "=:"
 """Characters at which bash cuts a word into several."""
+VERBS_OF_RUNS = ("train", "resume", "init")
+"""Verbs with all options of a run."""
 _WORD = re.compile(r"[a-z0-9_]+")
 _BY_METAVAR = {"RUN": known.runs, "MODEL": known.trained}
 
@@ -45,10 +47,23 @@ def joined(words: Sequence[str]) -> tuple[list[str], str]:
 def candidates(root: Any, words: Sequence[str]) -> list[Candidate]:
     """What the last of ``words`` (without the program's name) may become; nothing: a file, or anything."""
     *done, current = words or [""]
-    state = _Place(root)
-    for word in done:
-        state.take(word)
-    return [found for found in state.complete(current) if found.value.startswith(current) and found.value != current]
+    found = _at_once(done, current)
+    if found is None:
+        place = _Place(root)
+        for word in done:
+            place.take(word)
+        found = place.complete(current)
+    begin = current.replace("_", "-") if current.startswith("--") and "=" not in current else current
+    return [candidate for candidate in found if candidate.value.startswith(begin) and candidate.value != current]
+
+
+def _at_once(done: Sequence[str], current: str) -> list[Candidate] | None:
+    """Values of the most usual options, without loading the verb: what ``train`` has takes longest to load."""
+    verb, option = (done[0], done[-1]) if len(done) > 1 else ("", "")
+    name = option.removeprefix("--").replace("-", "_")
+    if verb not in VERBS_OF_RUNS or not option.startswith("--") or name not in known.RUN_OPTIONS:
+        return None
+    return [Candidate(*pair) for pair in known.RUN_OPTIONS[name](current)]
 
 
 class _Place:

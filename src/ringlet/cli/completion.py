@@ -68,29 +68,36 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def completion(
-    ctx: typer.Context,
     shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="the shell that you use")],
-    words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
     """Print the script that lets a shell complete commands, options and values.
 
     Networks, data sets, optimizers, strategies and run directories are completed as well. The shell must find ringlet.
     """
-    if shell == "answer" and words:
-        _answer(ctx, words[0], words[1:])
-        return
     if shell not in SCRIPTS:
         raise UnknownNameError("shell", shell, SCRIPTS)
     print(SCRIPTS[shell], end="")
 
 
-def _answer(ctx: typer.Context, shell: str, words: Sequence[str]) -> None:
-    """Candidates for the last of ``words``, one a line, as the scripts above expect them."""
+def answer(root: Any, shell: str, words: Sequence[str]) -> None:
+    """Candidates for the last of ``words``, one a line, as the scripts above expect them.
+
+    The process ends behind it: what would cost time only (collecting garbage, looking for plugins) is left out.
+    """
+    import gc
+    import os
+
     from ringlet.cli.completing import candidates, joined
 
-    whole, before = joined(words) if shell == "bash" else (list(words) or [""], "")
-    for found in candidates(ctx.find_root().command, whole):
-        print(_line(shell, found, before))
+    gc.disable()
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    try:
+        whole, before = joined(words) if shell == "bash" else (list(words) or [""], "")
+        for found in candidates(root, whole):
+            print(_line(shell, found, before))
+    finally:
+        gc.enable()
+        del os.environ["PYDANTIC_DISABLE_PLUGINS"]
 
 
 def _line(shell: str, found: Candidate, before: str) -> str:
@@ -106,5 +113,5 @@ def _line(shell: str, found: Candidate, before: str) -> str:
 def command() -> Any:
     """The command for the root group."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command("completion", context_settings={"allow_interspersed_args": False})(completion)
+    app.command("completion")(completion)
     return typer.main.get_command(app)

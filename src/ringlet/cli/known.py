@@ -66,20 +66,9 @@ def of_run_option(name: str, annotation: Any) -> Completer | None:
     """What completes an option of a run; None: nothing is known of its values."""
     from ringlet.config.forms import choices
 
-    special: dict[str, Completer] = {
-        "model": models,
-        "dataset": datasets,
-        "optimizer": _one_of(OPTIMIZERS),
-        "strategy": _one_of(STRATEGIES),
-        "compression": _one_of(COMPRESSIONS),
-        "loss_func": _some_of(LOSSES + METRICS),
-        "metrics": _some_of(METRICS),
-        "checkpoint_every": _one_of(INTERVALS),
-        "resume": _one_of(("auto", "epoch:")),
-    }
     values = choices(annotation)
-    if name in special or not values:
-        return special.get(name)
+    if name in RUN_OPTIONS or not values:
+        return RUN_OPTIONS.get(name)
     return _some_of(values) if "tuple" in str(annotation) else _one_of(values)
 
 
@@ -124,3 +113,17 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
     except OSError:
         return []
     return sorted(found)
+
+
+RUN_OPTIONS: dict[str, Completer] = {
+    "model": models,
+    "dataset": datasets,
+    "optimizer": _one_of(OPTIMIZERS),
+    "strategy": _one_of(STRATEGIES),
+    "compression": _one_of(COMPRESSIONS),
+    "loss_func": _some_of(LOSSES + METRICS),
+    "metrics": _some_of(METRICS),
+    "checkpoint_every": _one_of(INTERVALS),
+    "resume": _one_of(("auto", "epoch:")),
+}
+"""Options of a run whose values are known by more than their type."""

@@ -96,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
+        if given[:2] == ["completion", "answer"]:
+            return _complete(command, given[2:])
         outcome = command.main(args=list(given), prog_name="ringlet", standalone_mode=False, obj=given)
     except RingletError as error:
         return _failed(error)
@@ -108,6 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     return outcome if isinstance(outcome, int) else 0
+
+
+def _complete(command: Any, question: Sequence[str]) -> int:
+    """Answer a shell's question; without parsing it, since a key was pressed and somebody waits."""
+    from ringlet.cli.completion import answer
+
+    shell, *words = question or ("bash",)
+    answer(command, shell, words)
+    return 0
 
 
 def _failed(error: RingletError) -> int:
@@ -141,13 +152,10 @@ def _usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.ctx.get_help() if error.ctx else error.format_message())
         return EXIT_USAGE
-    option, near = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-    message = error.format_message().rstrip(".")
-    if option and near is not None:
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        message = f"unknown option '{option}'.{hint}"
+    from ringlet.cli.parser_errors import in_our_words
+
     path = error.ctx.command_path if getattr(error, "ctx", None) else "ringlet"
-    _complain(f"{message}\nSee `{path} --help`.")
+    _complain(f"{in_our_words(error)}\nSee `{path} --help`.")
     return EXIT_USAGE
 
 

@@ -53,8 +53,11 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"configuration file '{path}' does not exist. `ringlet init` writes one") from None
     except OSError as error:
         raise ConfigError(f"configuration file '{path}' cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"configuration file '{path}' is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"configuration file '{path}' is not valid TOML: it is no text. Give the file that `ringlet init` wrote, "
+            "or config.toml of a run"
+        ) from None
 
 
 def _advice(text: str, error: str) -> str:
