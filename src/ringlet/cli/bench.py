@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKERS = 2
 DEFAULT_SIZES = "1k,16k,256k,1M,4M,16M,64M"
+EXAMPLES = (
+    ("ringlet bench", "allreduce between two workers, beside MPI and Gloo"),
+    ("ringlet bench -n 4 --collectives all --sizes 1k,1M --plot times.png", "all of them, drawn"),
+)
 
 
 def bench(

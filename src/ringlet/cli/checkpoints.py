@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ringlet.checkpoint import CheckpointStore, Entry
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+EXAMPLES = (
+    ("ringlet checkpoints runs/night", "list and verify"),
+    ("ringlet checkpoints runs/night --json", "the same for a program"),
+)
 
 
 def checkpoints(

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ringlet.cli.display import is_live
+
 PLAIN_INTERVAL = 5.0
 LIVE_INTERVAL = 0.1
 
@@ -29,7 +31,7 @@ class Counter:
     ) -> None:
         self._console, self._label, self._total, self._unit, self._clock = console, label, total, unit, clock
         self._start = self._last = clock()
-        self._live = console.is_terminal and not console.is_dumb_terminal
+        self._live = is_live(console)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

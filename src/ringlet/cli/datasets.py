@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringlet.cli import known
+
 if TYPE_CHECKING:
     from ringlet.data.catalogue import CatalogueEntry
 
@@ -17,6 +19,11 @@ CacheDirectory = Annotated[
     Path | None,
     typer.Option("--cache-dir", metavar="DIR", help="data cache; default: RINGLET_CACHE or ~/.cache/ringlet"),
 ]
+EXAMPLES = (
+    ("ringlet datasets", "all data sets, and which are here"),
+    ("ringlet datasets fetch cifar10", "download one"),
+    ("ringlet datasets fetch mnist --base-url https://mirror.example.org/mnist/", "from a mirror; checksums stay"),
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -66,7 +73,10 @@ def _plain(entry: CatalogueEntry) -> dict[str, Any]:
 
 @app.command("fetch")
 def fetch_dataset(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or cifar100")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", autocompletion=known.fetched, help="mnist, fashion-mnist, cifar10 or cifar100"),
+    ],
     cache_dir: CacheDirectory = None,
     base_url: Annotated[
         str | None, typer.Option("--base-url", metavar="URL", help="mirror to fetch from; checksums stay")

@@ -45,10 +45,19 @@ def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     settings: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": False}
     terminal = _launchers_terminal(os.environ.get(TERMINAL_VARIABLE, "")) if stderr and not stream.isatty() else None
+    if os.environ.get("NO_COLOR"):
+        settings |= {"color_system": None, "no_color": True}  # not even bold
     if terminal is not None:
-        return Console(stderr=True, force_terminal=True, **settings, **terminal)
+        return Console(stderr=True, force_terminal=True, **{**terminal, **settings})
     width = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
     return Console(stderr=stderr, width=width, **settings)
+
+
+def is_live(console: Console) -> bool:
+    """Whether bars may be redrawn: on a terminal, not in a file or pipe, even if that shall have colours."""
+    stream = sys.stderr if console.stderr else sys.stdout
+    passed_on = console.stderr and _launchers_terminal(os.environ.get(TERMINAL_VARIABLE, "")) is not None
+    return console.is_terminal and not console.is_dumb_terminal and (stream.isatty() or passed_on)
 
 
 def _launchers_terminal(description: str) -> dict[str, Any] | None:
@@ -107,6 +116,15 @@ def _cell(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return _Number(f"{value:,}")
     return clean("" if value is None else value)
+
+
+def plain_value(value: object) -> str:
+    """A value of an option as it is given on a command line."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ",".join(f"{name}={item}" for name, item in value.items())
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def pairs(values: Mapping[str, object], indent: str = "  ") -> Text:

@@ -9,6 +9,11 @@ import typer
 if TYPE_CHECKING:
     from ringlet.cli.checks import Check
 
+EXAMPLES = (
+    ("ringlet doctor", "what works here, what is missing"),
+    ("ringlet doctor --json", "the same for a report of a problem"),
+)
+
 
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout")] = False,

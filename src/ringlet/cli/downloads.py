@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.text import Text
 
-from ringlet.cli.display import clean
+from ringlet.cli.display import clean, is_live
 
 PLAIN_INTERVAL = 5.0
 NAME_LENGTH = 60
@@ -22,7 +22,7 @@ class DownloadDisplay:
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock, self._last_line = console, clock, clock()
-        self._live = console.is_terminal and not console.is_dumb_terminal
+        self._live = is_live(console)
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         self._bars = Progress(*columns, console=console, disable=not self._live)
         self._tasks: dict[str, TaskID] = {}

@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringlet.cli import known
+
 if TYPE_CHECKING:
     from ringlet.data import Dataset
     from ringlet.training.loaded_model import LoadedModel
+
+EXAMPLES = (
+    ("ringlet evaluate runs/night", "on the test data of its data set"),
+    ("ringlet evaluate model.safetensors --dataset mnist --dataset-path data/mnist", "on other data"),
+)
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="model file (.safetensors) or run directory")],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="data set with test data; default: the one it was trained on")
+        str | None,
+        typer.Option(
+            "--dataset",
+            autocompletion=known.datasets,
+            help="data set with test data; default: the one it was trained on",
+        ),
     ] = None,
     dataset_path: Annotated[str | None, typer.Option("--dataset-path", help="folder or file of the data set")] = None,
     dataset_test_path: Annotated[

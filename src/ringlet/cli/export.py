@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ringlet.export import Export
 
 TITLES = {"openvino": "OpenVINO", "onnx": "ONNX", "torch": "PyTorch", "keras": "Keras"}
+EXAMPLES = (
+    ("ringlet export runs/night --to onnx", "beside the model"),
+    ("ringlet export runs/night --to openvino --weights int8 -o model.xml", "small and fast on processors"),
+)
 
 
 def export(

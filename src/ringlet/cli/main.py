@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from ringlet import __version__
+from ringlet.cli.examples import with_examples
 from ringlet.errors import EXIT_INTERRUPTED, EXIT_USAGE, RingletError, UnknownNameError
 
 VERBS = {
@@ -28,7 +29,10 @@ VERBS = {
     "study": "Run a grid of trainings and report whether another worker pays off.",
     "bench": "Measure how fast workers exchange data.",
     "plan": "Forecast memory, traffic and time of a run on 1 to 4,096 workers.",
+    "init": "Write a commented configuration file of all options.",
+    "config": "Show, check or describe the configuration of a run.",
     "doctor": "Say what works on this machine, what is missing and how to get it.",
+    "completion": "Print the script that lets a shell complete commands, options and values.",
 }
 EXIT_KILLED = 130
 _ClickException: Any = typer.BadParameter.__mro__[2]
@@ -38,6 +42,8 @@ _ClickException: Any = typer.BadParameter.__mro__[2]
 class LazyGroup(TyperGroup):
     """Loads the module of a verb only when that verb is called."""
 
+    summaries = VERBS
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """All verbs, in the order in which a newcomer meets them."""
         return list(VERBS)
@@ -45,7 +51,8 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a verb; an unknown one is an error with the nearest name."""
         if cmd_name in VERBS:
-            return import_module(f"ringlet.cli.{cmd_name}").command()
+            module = import_module(f"ringlet.cli.{cmd_name}")
+            return with_examples(module.command(), getattr(module, "EXAMPLES", ()))
         if ctx.resilient_parsing:
             return None
         raise UnknownNameError("command", cmd_name, VERBS)
@@ -63,6 +70,7 @@ def underscores_are_dashes(token: str) -> str:
 
 app = typer.Typer(
     cls=LazyGroup,
+    add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -91,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
+        if given[:2] == ["completion", "answer"]:
+            return _complete(command, given[2:])
         outcome = command.main(args=list(given), prog_name="ringlet", standalone_mode=False, obj=given)
     except RingletError as error:
         return _failed(error)
@@ -103,6 +113,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     return outcome if isinstance(outcome, int) else 0
+
+
+def _complete(command: Any, question: Sequence[str]) -> int:
+    """Answer a shell's question; without parsing it, since a key was pressed and somebody waits."""
+    from ringlet.cli.completion import answer
+
+    shell, *words = question or ("bash",)
+    answer(command, shell, words)
+    return 0
 
 
 def _failed(error: RingletError) -> int:
@@ -136,13 +155,10 @@ def _usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.ctx.get_help() if error.ctx else error.format_message())
         return EXIT_USAGE
-    option, near = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-    message = error.format_message().rstrip(".")
-    if option and near is not None:
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        message = f"unknown option '{option}'.{hint}"
+    from ringlet.cli.parser_errors import in_our_words
+
     path = error.ctx.command_path if getattr(error, "ctx", None) else "ringlet"
-    _complain(f"{message}\nSee `{path} --help`.")
+    _complain(f"{in_our_words(error)}\nSee `{path} --help`.")
     return EXIT_USAGE
 
 

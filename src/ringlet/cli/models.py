@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringlet.cli import known
+
 if TYPE_CHECKING:
     from ringlet.models.spec import ModelSpec
 
+EXAMPLES = (
+    ("ringlet models", "all networks"),
+    ("ringlet models resnet50", "the layers of one"),
+    ("ringlet models unet --input-shape 3,128,128 --model-options width=8", "the same with parameters of its family"),
+)
+
 
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="network whose layers to show")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", autocompletion=known.models, help="network whose layers to show")
+    ] = None,
     input_shape: Annotated[
         str | None, typer.Option("--input-shape", metavar="C,H,W", help="shape of an image; default: the family's")
     ] = None,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import types
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from ringlet.cli import known
+from ringlet.config.forms import bare
 from ringlet.config.options import SECTIONS
 from ringlet.errors import UsageError
 
@@ -43,8 +45,17 @@ def with_run_options(
     return command
 
 
+def one_file(file: Path | None, config: Path | None) -> Path | None:
+    """The configuration file, given by its name alone or by ``--config``."""
+    if file is not None and config is not None and file != config:
+        raise UsageError(f"two configuration files, '{file}' and '{config}': give one of them")
+    if file is not None and not file.exists() and not file.suffix:
+        raise UsageError(f"configuration file '{file}' does not exist. Options begin with --, such as --model {file}")
+    return config if file is None else file
+
+
 def _parameter(name: str, field: Any, panel: str) -> inspect.Parameter:
-    annotation = _bare(field.annotation)
+    annotation = bare(field.annotation)
     flag = f"--{name.replace('_', '-')}"
     default = field.default if field.default not in (None, False, (), {}) else None
     settings: dict[str, Any] = {
@@ -59,18 +70,13 @@ def _parameter(name: str, field: Any, panel: str) -> inspect.Parameter:
         kind = str | None
         declarations = (flag,)
         settings["metavar"] = _metavar(annotation)
+        settings["autocompletion"] = known.of_run_option(name, annotation)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind, typer.Option(*declarations, **settings)],
     )
-
-
-def _bare(annotation: Any) -> Any:
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return next(part for part in typing.get_args(annotation) if part is not type(None))
-    return annotation
 
 
 def _metavar(annotation: Any) -> str:

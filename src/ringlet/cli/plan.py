@@ -13,6 +13,11 @@ from ringlet.errors import EXIT_OK, UsageError
 if TYPE_CHECKING:
     from ringlet.planning.planner import Plan, Request
 
+EXAMPLES = (
+    ("ringlet plan --model vgg16_bn --dataset cifar10 --network 10gbe", "1 to 4,096 workers like this machine"),
+    ("ringlet plan --model resnet50 --dataset imagenet --sample-seconds 0.004 --network 25gbe", "machines not at hand"),
+    ("ringlet plan --model simplecnn --dataset mnist --global-batch-size 512 --plot plan.png", "a fixed batch, drawn"),
+)
 RUN_OPTIONS = frozenset(
     (
         *("model", "model_options", "input_shape", "num_classes"),

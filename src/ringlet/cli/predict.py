@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 MAX_ERRORS_SHOWN = 20
 STDIN = "-"
+EXAMPLES = (
+    ("ringlet predict runs/night photo.png more/", "a file and a folder, as a table"),
+    ("ringlet predict model.onnx photos/ --top-k 3 -o classes.csv", "the three best classes, into a file"),
+    ("ringlet predict runs/unet photos/ --overlay -o masks", "masks, and pictures with the mask painted over"),
+    ("ringlet predict runs/night @list.txt -n 2", "paths of a file, two workers"),
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from ringlet.cli.display import short_figures
+from ringlet.cli.display import is_live, short_figures
 from ringlet.training.events import (
     EpochFinished,
     EpochStarted,
@@ -41,7 +41,7 @@ class Display(Protocol):
 
 def create_display(console: Console) -> Display:
     """The display that suits the console."""
-    return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(console)
+    return LiveDisplay(console) if is_live(console) else PlainDisplay(console)
 
 
 def epoch_label(epoch: int, num_epochs: int) -> str:

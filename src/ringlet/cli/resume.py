@@ -22,6 +22,12 @@ from ringlet.cli.launching import (
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import UsageError
 
+EXAMPLES = (
+    ("ringlet resume runs/night", "from the newest good checkpoint"),
+    ("ringlet resume runs/night -n 2 --num-epochs 100", "two workers, more epochs"),
+    ("ringlet resume runs/night --at epoch:3", "from the checkpoint after epoch 3"),
+)
+
 
 def resume(
     ctx: typer.Context,

@@ -8,6 +8,13 @@ import typer
 
 from ringlet.cli.launching import HostFile, Hosts, Launcher, MinWorkers, NumWorkers, Output, Restarts, launch_plan
 
+EXAMPLES = (
+    ("ringlet run -n 4 train.py --epochs 5", "a script of yours; what follows its name is the script's"),
+    ("ringlet run -n 2 -m package.train", "a module"),
+    ("ringlet run --horovod -n 2 train.py", "a Horovod program, unchanged"),
+    ("ringlet run --hostfile hosts.txt --output logs train.py", "machines of a file, a log per worker"),
+)
+
 
 def run(
     command: Annotated[

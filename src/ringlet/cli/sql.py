@@ -23,6 +23,15 @@ Schema = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the SQL and change nothing")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout")]
+EXAMPLES = (
+    ("ringlet sql install duckdb:photos.db runs/night --name night", "store a model"),
+    ("ringlet sql list duckdb:photos.db --verify", "what is stored, every byte verified"),
+    (
+        "ringlet sql score duckdb:photos.db --model night --query 'SELECT id, image FROM photos' --into scores",
+        "predict rows",
+    ),
+    ("ringlet sql remove postgresql://me@host/photos night:1 --dry-run", "print the SQL that removes a version"),
+)
 
 
 def install(

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from ringlet.study.summary import Summary
     from ringlet.study.tables import TextTable
 
+EXAMPLES = (
+    ("ringlet study --model simplecnn --dataset mnist -n 1,2", "does the second worker pay?"),
+    ("ringlet study --model simplecnn,vgg16_bn --dataset cifar10 --engine native,torch", "engine against engine"),
+    (
+        "ringlet study --model unet --dataset shapes -n 1,2 --scaling weak --distribution both",
+        "with and without shards",
+    ),
+    ("ringlet study studies/night", "go on with a study, or report it again"),
+)
 _Text = str | None
 
 

@@ -21,7 +21,7 @@ from ringlet.cli.launching import (
     launch_plan,
     start_workers,
 )
-from ringlet.cli.options import RunCommand, with_run_options
+from ringlet.cli.options import RunCommand, one_file, with_run_options
 from ringlet.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -30,9 +30,19 @@ if TYPE_CHECKING:
     from ringlet.training.run import Run, RunResult
     from ringlet.training.trainer import Trainer
 
+EXAMPLES = (
+    ("ringlet train", "a small network on built-in digits, within seconds"),
+    ("ringlet train run.toml --num-epochs 5", "options of a file (see ringlet init), one changed"),
+    ("ringlet train --model resnet20 --dataset cifar10 --flip-images", "after: ringlet datasets fetch cifar10"),
+    ("ringlet train --model unet --dataset masks:photos --image-size 128", "masks, from your own folders"),
+    ("ringlet train -n 4 --shards 4 --restarts 3 --run-dir runs/night", "four workers; survives faults"),
+    ("ringlet train --hosts node1:8,node2:8 --global-batch-size 1024", "two machines"),
+)
+
 
 def train(
     ctx: typer.Context,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="TOML file with options")] = None,
     *,
     num_workers: NumWorkers = None,
     hosts: Hosts = None,
@@ -42,7 +52,8 @@ def train(
     restarts: Restarts = 0,
     min_workers: MinWorkers = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="TOML file with options; see config.toml of any run")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="the same; see `ringlet init`, and config.toml of any run"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
     **values: Any,
@@ -51,13 +62,13 @@ def train(
 
     Without options a small network learns the built-in digits within seconds; -n 2 lets two workers learn together.
     Values come from, later ones winning:
-    defaults, the file of --config, environment variables RINGLET_<OPTION>, options. Dashes and underscores in names are
+    defaults, the file, environment variables RINGLET_<OPTION>, options. Dashes and underscores in names are
     the same.
     """
     from ringlet.config import gather
 
     given = {name: value for name, value in values.items() if value is not None}
-    settings = gather(config, os.environ, given)
+    settings = gather(one_file(file, config), os.environ, given)
     run_config = settings.build()
     threads = run_config.threads
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
@@ -105,7 +116,7 @@ def _describe(run: Run, config: RunConfig) -> None:
     display.heading("**** Parameters:")
     shown = {**config.to_dict(), "learning_rate": trainer.optimizer.learning_rate, "loss_func": trainer.loss}
     shown |= {"metrics": trainer.metrics, "kernels": trainer.kernels.name, "device": trainer.device}
-    console.print(display.pairs({name: _value(shown[name]) for name in config.names() if name in shown}))
+    console.print(display.pairs({name: display.plain_value(shown[name]) for name in config.names() if name in shown}))
     sizes = {name: getattr(trainer.dataset, name) for name in ("train", "validation", "test")}
     display.heading(_workers_line(trainer))
     counts = ", ".join(f"{len(source):,} {name}" for name, source in sizes.items() if source is not None)
@@ -119,14 +130,6 @@ def _workers_line(trainer: Trainer) -> str:
     kind = "" if comm.size == 1 else f" ({comm.name})"
     shards = "" if trainer.num_shards == 1 else f" in {trainer.num_shards} shards"
     return f"**** Workers: {comm.size}{machines}{kind}, global batch of {trainer.global_batch_size} samples{shards}"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    if isinstance(value, dict):
-        return ",".join(f"{name}={item}" for name, item in value.items())
-    return str(value)
 
 
 def _execute(run: Run, trackers: Callable[[Path], Sequence[Callback]]) -> RunResult:

@@ -8,6 +8,13 @@ from typing import Annotated, Any
 import typer
 
 
+EXAMPLES = (
+    ("ringlet watch", "the newest run in runs/"),
+    ("ringlet watch runs/day runs/night --open", "two runs in one page, in the browser"),
+    ("ringlet watch runs/night --save night.html", "the page as one file"),
+)
+
+
 def watch(
     runs: Annotated[
         list[Path] | None,

@@ -53,6 +53,8 @@ def _line(error: Mapping[str, Any], place: str, name: str, names: Sequence[str])
     kind, given = error["type"], show(error.get("input"))
     if len(error["loc"]) > 1 and isinstance(error["loc"][1], str):
         return f"{place}: {error['loc'][1]} is neither text nor a number nor true or false"
+    if kind == "extra_forbidden" and isinstance(error.get("input"), dict):
+        return f"{place}: a configuration has no sections. Leave the line [{name}] out: all options stand side by side"
     if kind == "extra_forbidden":
         return unknown_option(name, names, place)
     if kind in _LIMITS:

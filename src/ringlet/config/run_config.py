@@ -28,7 +28,7 @@ class RunConfig(
 ):
     """One validated description of a run; immutable. Wrong values raise :class:`ConfigError`, one line per problem.
 
-    ``origins`` says where each value came from (``--learning-rate``, ``RINGLET_SEED``, ``run.toml: seed``), for
+    ``origins`` says where each value came from (``--learning-rate``, ``RINGLET_SEED``, ``run.toml, line 3: seed``), for
     messages.
     """
 
@@ -98,13 +98,14 @@ class RunConfig(
         return [f"{name}: {fields[name].description}" for name in chosen]
 
 
-_OTHER_NAMES = {"batch_size": "local_batch_size"}
+OTHER_NAMES = {"batch_size": "local_batch_size"}
+"""Options under two names: the other one, and its own."""
 
 
 def _with_own_names(values: dict[str, Any], origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Values (and where they came from) under the options' own names."""
     values = dict(values)
-    for other, own in _OTHER_NAMES.items():
+    for other, own in OTHER_NAMES.items():
         if values.get(other) is not None and values.get(own) in (None, values[other]):
             values[own] = values.pop(other)
             origins[own] = origins.get(other, other)

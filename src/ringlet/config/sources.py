@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.config.explain import show, unknown_option
-from ringlet.config.run_config import RunConfig
+from ringlet.config.forms import bare
+from ringlet.config.run_config import OTHER_NAMES, RunConfig
+from ringlet.config.toml_file import read_toml_file
 from ringlet.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "RINGLET_"
-MAX_CONFIG_BYTES = 1 << 20
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -33,6 +32,11 @@ class Settings:
         self.values[name] = value
         self.origins[name] = origin
 
+    def origin(self, name: str) -> str | None:
+        """Where the value of an option came from; None: from nowhere, it is the default or follows from others."""
+        other = next((other for other, own in OTHER_NAMES.items() if own == name and other in self.values), name)
+        return self.origins.get(name, self.origins.get(other))
+
     def build(self) -> RunConfig:
         """The validated configuration."""
         return RunConfig(self.origins, **self.values)
@@ -47,8 +51,10 @@ def gather(
     settings = Settings()
     problems: list[str] = []
     if config_file is not None:
-        for name, value in read_toml(config_file).items():
-            settings.add(name, _from_toml(name, value), f"{config_file}: {name}")
+        file = read_toml_file(config_file)
+        for name, value in file.values.items():
+            line = f", line {file.lines[name]}" if name in file.lines else ""
+            settings.add(name, _from_toml(name, value), f"{config_file}{line}: {name}")
     for name, text, variable in _from_environment(environment or {}, settings.remarks):
         _parse_into(settings, name, text, variable, problems)
     for name, value in (options or {}).items():
@@ -58,26 +64,9 @@ def gather(
     return settings
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The flat table of a TOML file; ``-`` in names becomes ``_``."""
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(
-                f"configuration file '{path}' is larger than {MAX_CONFIG_BYTES} bytes; is it the right file?"
-            )
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"configuration file '{path}' does not exist") from None
-    except OSError as error:
-        raise ConfigError(f"configuration file '{path}' cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ConfigError(f"configuration file '{path}' is not valid TOML: {error}") from None
-    return {str(name).replace("-", "_"): value for name, value in table.items()}
-
-
 def parse_text(name: str, text: str) -> Any:
     """The value of an option written as text; ValueError says what was expected."""
-    annotation = _bare(RunConfig.model_fields[name].annotation)
+    annotation = bare(RunConfig.model_fields[name].annotation)
     origin = typing.get_origin(annotation)
     if annotation is bool:
         return _parse_bool(text)
@@ -96,13 +85,6 @@ def parse_text(name: str, text: str) -> Any:
     return text
 
 
-def _bare(annotation: Any) -> Any:
-    """The type behind an optional one."""
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return next(part for part in typing.get_args(annotation) if part is not type(None))
-    return annotation
-
-
 def _parse_into(settings: Settings, name: str, value: Any, origin: str, problems: list[str]) -> None:
     if name not in RunConfig.model_fields:
         problems.append(unknown_option(name, RunConfig.names(), origin))
@@ -116,7 +98,7 @@ def _parse_into(settings: Settings, name: str, value: Any, origin: str, problems
 def _from_toml(name: str, value: Any) -> Any:
     """TOML knows types; only lists (tuples here) and comma lists need a hand."""
     known = RunConfig.model_fields.get(name)
-    if known is None or typing.get_origin(_bare(known.annotation)) is not tuple:
+    if known is None or typing.get_origin(bare(known.annotation)) is not tuple:
         return value
     if isinstance(value, str):
         return tuple(item.strip() for item in value.split(",") if item.strip())

@@ -79,6 +79,11 @@ def _load(request: Request) -> Parts:
     return parts
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that :func:`load_dataset` would not know; no file is touched."""
+    _parse_name(name)
+
+
 def _parse_name(name: str) -> tuple[str, Path | None]:
     kind, separator, located = name.partition(":")
     kind = kind.strip().lower().replace("_", "-")

@@ -183,8 +183,8 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     available = size - LENGTH_BYTES
     if available < 2 or not 2 <= length <= min(available, MAX_HEADER):
         raise ModelFileError(
-            f"is not a safetensors file or is truncated: {size:,} bytes with a header of {length:,} bytes; "
-            f"expected at most {min(max(available, 0), MAX_HEADER):,}"
+            f"is not a safetensors file or is truncated ({size:,} bytes). Give a run directory, or the .safetensors "
+            "file in it"
         )
     raw = file.read(length)
     if len(raw) != length:

@@ -82,7 +82,7 @@ class Loop:
         self.keeper.finish()
         progress = self.progress
         if stop is not None:
-            emit(TrainingStopped(progress.num_epochs, progress.num_steps, stop.reason))
+            emit(TrainingStopped(progress.running_epoch, progress.num_steps, stop.reason))
         seconds, trained = perf_counter() - start, progress.num_samples - before.num_samples
         counts = progress.num_epochs - before.num_epochs, progress.num_steps - before.num_steps
         emit(TrainingFinished(*counts, trained, seconds, trained / max(seconds, 1e-9)))

@@ -29,6 +29,11 @@ class Progress:
     stopped: str | None = None
     """Why training was to end after the last epoch, if it was."""
 
+    @property
+    def running_epoch(self) -> int:
+        """The number, from 1, of the epoch that is under way; between two of them, of the one that is finished."""
+        return self.num_epochs + (1 if self.step_in_epoch or not self.num_epochs else 0)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; figures that are not finite become text."""
         values = asdict(self)

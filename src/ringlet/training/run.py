@@ -321,7 +321,7 @@ class _Execution:
         progress, directory = self.run_.trainer.progress, self.directory
         saved = "" if directory is None else f": {directory.model}. To go on: ringlet resume {directory.path}"
         return InterruptedRunError(
-            f"{history.stopped} in epoch {progress.num_epochs + 1} after {progress.num_steps} updates. "
+            f"{history.stopped} in epoch {progress.running_epoch} after {progress.num_steps} updates. "
             f"The model is saved{saved}"
         )
 
