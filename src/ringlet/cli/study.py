@@ -24,7 +24,7 @@ EXAMPLES = (
     ("ringlet study --model simplecnn,vgg16_bn --dataset cifar10 --engine native,torch", "engine against engine"),
     (
         "ringlet study --model unet --dataset shapes -n 1,2 --scaling weak --distribution both",
-        "with and without shards",
+        "with and without shares",
     ),
     ("ringlet study studies/night", "go on with a study, or report it again"),
 )

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-
 EXAMPLES = (
     ("ringlet watch", "the newest run in runs/"),
     ("ringlet watch runs/day runs/night --open", "two runs in one page, in the browser"),

@@ -103,7 +103,7 @@ KEYS = ("network", "latency", "bandwidth", "efficiency", "local_latency", "local
 
 def read_network_file(path: Path) -> dict[str, Any]:
     """The values of a TOML file with some of :data:`KEYS`; times and rates are texts such as ``"20us"``."""
-    from ringlet.config.sources import read_toml
+    from ringlet.config import read_toml
 
     table = read_toml(path)
     for name, value in table.items():

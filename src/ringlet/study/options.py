@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ringlet.config import RunConfig, gather
+from ringlet.config import RunConfig, gather, read_toml
 from ringlet.config.explain import show, unknown_option
-from ringlet.config.sources import read_toml
 from ringlet.errors import ConfigError, UnknownNameError
 from ringlet.study.grid import Scaling
 from ringlet.study.names import OWN_RUN_OPTIONS
