@@ -10,9 +10,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from ringlet import optim
+from ringlet.cli.examples import lines_of
+from ringlet.cli.main import VERBS
 from ringlet.config.options import SECTIONS
 from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
@@ -98,12 +101,20 @@ def versions_table() -> str:
     )
 
 
+def examples_table() -> str:
+    """The examples of every verb."""
+    verbs = (import_module(f"ringlet.cli.{verb}") for verb in VERBS)
+    parts = ("\n".join(lines_of(verb.EXAMPLES)) for verb in verbs)
+    return "```\n" + "\n\n".join(parts) + "\n```\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "zoo": zoo_table,
     "options": options_table,
     "optimizers": optimizers_table,
     "datasets": datasets_table,
     "versions": versions_table,
+    "examples": examples_table,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def prepared(own_folder: Path, trained: Path) -> Path:
     """A folder with what newcomers mix up."""
-    Path("out").symlink_to(trained)
+    shutil.copytree(trained, "out")
     Path("empty").mkdir()
     Path("text.txt").write_text("hello")
     return own_folder

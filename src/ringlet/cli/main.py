@@ -39,6 +39,10 @@ _ClickException: Any = typer.BadParameter.__mro__[2]
 """The base of the parser's own errors; Typer does not export it."""
 
 
+class StoppedAtOnce(Exception):
+    """Ctrl-C within a verb; the parser would leave without a word on seeing KeyboardInterrupt."""
+
+
 class LazyGroup(TyperGroup):
     """Loads the module of a verb only when that verb is called."""
 
@@ -56,6 +60,13 @@ class LazyGroup(TyperGroup):
         if ctx.resilient_parsing:
             return None
         raise UnknownNameError("command", cmd_name, VERBS)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Load and run the verb."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise StoppedAtOnce from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """The list for ``--help``, from the table above: no verb is imported for it."""
@@ -106,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(error)
     except _ClickException as error:
         return _usage(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, StoppedAtOnce, typer.Abort):
         _complain("stopped at once; unfinished files were removed", "interrupted")
         return EXIT_KILLED
     except BrokenPipeError:
