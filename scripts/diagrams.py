@@ -80,7 +80,7 @@ def shard_tree() -> Drawing:
     d = Drawing(960, 480, "Shards are added along a fixed tree, whoever computes them")
     xs = (210, 410, 610, 810)
     for number, x in enumerate(xs):
-        d.box(x - 92, 40, 184, 56, f"shard {number}", "same samples, same shape", kind="cool")
+        d.box(x - 92, 40, 184, 56, f"shard {number}", "always the same work", kind="cool")
     for left, right, x in ((210, 410, 310), (610, 810, 710)):
         d.box(x - 60, 150, 120, 46, "+")
         d.arrow((left, 96), (x - 25, 148))

@@ -12,7 +12,7 @@ NEEDS = {
     "pytorch-script": ("torch",),
     "from-horovod": ("torch",),
     "from-ddp": ("torch",),
-    "keras-script": ("keras", "torch"),
+    "keras-script": ("keras", "tensorflow"),
     "segment-and-score": ("duckdb", "openvino"),
 }
 PAGES = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")
