@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ PAGES = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem !
 def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     for library in NEEDS.get(page.stem, ()):
         pytest.importorskip(library)
+    if page.stem == "from-ddp" and not entry_points(group="torch.backends", name="ringlet"):
+        pytest.skip("PyTorch learns the backend's name from an installed Ringlet")
     tutorial = parse(page.read_text(encoding="utf-8"))
     assert any(isinstance(step, Command) for step in tutorial.steps)
     run(tutorial, tmp_path)
