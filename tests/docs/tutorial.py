@@ -157,7 +157,7 @@ def _typed(command: str, code: int, folder: Path, seconds: float) -> tuple[str, 
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """A reader's shell: this Python and this Ringlet, one thread per worker, nothing of a launcher."""
+    """A reader's shell without MPI: this Python and this Ringlet, one thread per worker, nothing of a launcher."""
     kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     home = Path(sys.executable).parent
     if not (home / "ringlet").exists():  # tested from the sources, without an installation
@@ -170,6 +170,7 @@ def environment(folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "RINGLET_LAUNCHER": kept.get("RINGLET_LAUNCHER", "local"),
         "RINGLET_CACHE": kept.get("RINGLET_CACHE", str(folder / "cache")),
     }
 
