@@ -1,5 +1,5 @@
 # make train   from nothing to a trained network: sets up .venv, installs Ringlet, trains on built-in data
-# make test    sets up all that the tests need, then lint, types, import rules, documentation tables and all tests
+# make test    sets up all that the tests need, then lint, types, import rules, documentation and all tests
 # make help    the rest
 
 PYTHON ?= python3
@@ -20,8 +20,11 @@ CHECKED := src tests benchmarks examples scripts
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache \
 	RINGLET_TEST_WHEEL=$(CURDIR)/dist
 
+# The variable silences an advertisement of the theme's makers; warnings stay.
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 .DELETE_ON_ERROR:
-.PHONY: help install train test lint check-kernels bench docs package clean
+.PHONY: help install train test lint check-docs check-kernels bench docs package clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -32,15 +35,20 @@ install: $(VENV)/.installed  ## install Ringlet into .venv
 train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAIN_OPTIONS="--model … --dataset …")
 	$(BIN)/ringlet train $(TRAIN_OPTIONS)
 
-test: lint check-kernels  ## lint, types, import rules, documentation tables and all tests
+test: lint check-docs check-kernels  ## lint, types, import rules, documentation and all tests
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup --max-worker-restart 0 $(PYTEST_OPTIONS)
 
-lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, documentation tables
+lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, tables and diagrams of the documentation
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/update_docs.py --check
+	$(BIN)/python scripts/diagrams.py --check
+
+# Warnings are errors: a dead link, a page that is in no menu, a name that the code does not have.
+check-docs: $(VENV)/.installed-dev
+	$(SITE)
 
 # Without a compiler the installation falls back to the reference kernels; the suite must not pass like that unnoticed.
 check-kernels: $(VENV)/.installed-dev
@@ -51,8 +59,10 @@ check-kernels: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev  ## the benchmarks whose figures the README quotes
 	for name in startup training_speed thread_scaling memory kernels exchange worker_scaling checkpoint_cost named_latency torch_training engines inference database_scoring; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-docs: $(VENV)/.installed-dev  ## rewrite the tables in docs/ from the code
+docs: $(VENV)/.installed-dev  ## rewrite the tables and diagrams in docs/ from the code and build the site: build/site/index.html
 	$(BIN)/python scripts/update_docs.py
+	$(BIN)/python scripts/diagrams.py
+	$(SITE)
 
 package: dist/.built  ## source distribution and wheel, into dist/
 	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
@@ -87,5 +97,5 @@ $(VENV)/.installed: dist/.built
 $(VENV)/.installed-dev: dist/.built constraints.txt
 	$(PIP) install -c constraints.txt torch
 	$(PIP) uninstall --quiet --yes ringlet
-	$(PIP) install -c constraints.txt "$$(echo dist/ringlet-*.whl)[database,dev,jax,keras,mlflow,mpi,onnx,openvino,prometheus,report,tensorboard,watch]"
+	$(PIP) install -c constraints.txt "$$(echo dist/ringlet-*.whl)[database,dev,docs,jax,keras,mlflow,mpi,onnx,openvino,prometheus,report,tensorboard,watch]"
 	touch $(VENV)/.installed $@

@@ -9,16 +9,20 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import Any, get_args
 
-from ringlet import optim
+from ringlet import errors, optim
 from ringlet.cli.examples import lines_of
 from ringlet.cli.main import VERBS
+from ringlet.config import RunConfig
 from ringlet.config.options import SECTIONS
 from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
+from ringlet.training import events
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -30,7 +34,7 @@ BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def main() -> None:
     """Rewrite or check every page."""
     stale = []
-    for page in sorted(DOCS.glob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         fresh = BLOCK.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
         if fresh != text:
@@ -108,6 +112,41 @@ def examples_table() -> str:
     return "```\n" + "\n\n".join(parts) + "\n```\n"
 
 
+def schema_table() -> str:
+    """Every entry of a configuration file with its type, default and limits, from the JSON schema of ``RunConfig``."""
+    rows = []
+    entries = RunConfig.model_json_schema()["properties"]
+    for name in (name for section in SECTIONS for name in section.model_fields):
+        entry = entries[name]
+        choices = [choice for choice in entry.get("anyOf", [entry]) if choice.get("type") != "null"]
+        kind = " or ".join(dict.fromkeys(_kind(choice) for choice in choices))
+        limits = "; ".join(filter(None, (_limits(choice) for choice in choices)))
+        rows.append((f"`{name}`", kind, _value(entry.get("default")) or "", limits))
+    return _table(("name", "type", "default", "limits"), rows)
+
+
+def events_table() -> str:
+    """Every kind of record of ``events.ndjson``."""
+    rows = []
+    for event in get_args(events.Event):
+        names = ", ".join(f"`{field.name}`" for field in fields(event) if field.name != "running")
+        meaning = " ".join((event.__doc__ or "").split()).replace("``", "`")
+        meaning = re.sub(r":\w+:`([^`]+)`", r"`\1`", meaning)
+        rows.append((f"`{re.sub(r'(?<!^)(?=[A-Z])', '_', event.__name__).lower()}`", meaning, names))
+    return _table(("event", "meaning", "fields"), rows)
+
+
+def errors_table() -> str:
+    """Every exception that a user can mend, with the exit code of a program that ends by it."""
+    found = [error for error in vars(errors).values() if isinstance(error, type)]
+    rows = [
+        (f"`{error.__name__}`", error.exit_code, " ".join((error.__doc__ or "").split()))
+        for error in found
+        if issubclass(error, errors.RingletError)
+    ]
+    return _table(("exception of `ringlet.errors`", "exit code", "meaning"), sorted(rows, key=lambda row: row[1]))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "zoo": zoo_table,
     "options": options_table,
@@ -115,13 +154,32 @@ TABLES: dict[str, Callable[[], str]] = {
     "datasets": datasets_table,
     "versions": versions_table,
     "examples": examples_table,
+    "schema": schema_table,
+    "events": events_table,
+    "errors": errors_table,
 }
 
 
+def _kind(choice: Mapping[str, Any]) -> str:
+    """What a value of a JSON schema is, in TOML's words."""
+    if values := choice.get("enum"):
+        return " or ".join(f"`{value}`" for value in values)
+    if choice.get("type") == "array":
+        return f"list of {_kind(choice.get('items', {}))}"
+    names = {"string": "text", "number": "number", "integer": "integer", "boolean": "true or false", "object": "table"}
+    return names.get(str(choice.get("type")), "any")
+
+
+def _limits(choice: Mapping[str, Any]) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    found = [f"{sign} {choice[name]:,}" for name, sign in signs.items() if name in choice]
+    return ", ".join(found + (["not empty"] if choice.get("minLength") else []))
+
+
 def _value(value: object) -> str:
-    if value is None or value in ((), {}):
+    if value is None or value in ((), {}, []):
         return ""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return "[" + ", ".join(map(str, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringlet.training.trainer import Trainer
 
 __version__ = "0.1.0"
+"""The version of this package."""
 
 _HOMES = {
     "Dataset": "ringlet.data",

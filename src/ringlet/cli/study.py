@@ -147,7 +147,8 @@ def _run(opened: StudyDirectory, *, retry_failed: bool) -> bool:
     from ringlet.study.runner import run_study
 
     options, cells = opened.plan.options, opened.plan.cells
-    runs = f"{len(cells)} cells, {options.repeats} repeats: {len(cells) * options.repeats} runs"
+    repeats = f"{options.repeats} repeat{'s' if options.repeats > 1 else ''}"
+    runs = f"{len(cells)} cells, {repeats}: {len(cells) * options.repeats} runs"
     display.heading(f"**** Study {opened.path}: {runs}")
     return run_study(opened, _show, retry_failed=retry_failed)
 

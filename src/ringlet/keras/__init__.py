@@ -66,11 +66,17 @@ from ringlet.named.session import (
 )
 
 Average = Reduction.AVERAGE
+"""The mean over ranks."""
 Sum = Reduction.SUM
+"""The sum over ranks."""
 Adasum = Reduction.ADASUM
+"""A sum that adds what is orthogonal and averages what is parallel (Maleki et al. 2021)."""
 Min = Reduction.MIN
+"""The least value over ranks, element by element."""
 Max = Reduction.MAX
+"""The largest value over ranks, element by element."""
 Product = Reduction.PRODUCT
+"""The product over ranks, element by element."""
 
 __all__ = [
     "Adasum",

@@ -94,6 +94,7 @@ from ringlet.torch.saving import load, save
 from ringlet.torch.sync_batch_norm import SyncBatchNorm
 
 HorovodInternalError = CollectiveError
+"""Horovod's name of what a failed collective raises."""
 
 torch_backend.register()  # torch.distributed.init_process_group("ringlet"), for DDP
 

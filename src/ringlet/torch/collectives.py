@@ -24,11 +24,17 @@ from ringlet.torch.operations import Scaling, Splits, check_group
 from ringlet.torch.tensors import from_array, to_array
 
 Average = Reduction.AVERAGE
+"""The mean over ranks."""
 Sum = Reduction.SUM
+"""The sum over ranks."""
 Adasum = Reduction.ADASUM
+"""A sum that adds what is orthogonal and averages what is parallel (Maleki et al. 2021)."""
 Min = Reduction.MIN
+"""The least value over ranks, element by element."""
 Max = Reduction.MAX
+"""The largest value over ranks, element by element."""
 Product = Reduction.PRODUCT
+"""The product over ranks, element by element."""
 
 
 def _scaling(op: Reduction | None, average: bool | None, prescale: float, postscale: float) -> Scaling:
