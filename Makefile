@@ -20,8 +20,8 @@ CHECKED := src tests benchmarks examples scripts
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache \
 	RINGLET_TEST_WHEEL=$(CURDIR)/dist
 
-# The variable silences an advertisement of the theme's makers; warnings stay.
-SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+# The variable silences an advertisement of the theme's makers. With --quiet warnings would not count as errors.
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .DELETE_ON_ERROR:
 .PHONY: help install train test lint check-docs check-kernels bench docs package clean

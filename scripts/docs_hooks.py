@@ -20,7 +20,7 @@ TOP_PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "README.md": "index.md",
+    "README.md": "readme.md",
 }
 OPTIONAL_PAGES = {"How to": {"Deploy": "deployment.md"}}
 """Entries of the navigation that are there if their page is."""
@@ -40,8 +40,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the texts of the top and every file of the repository that a page links to."""
     for name, page in TOP_PAGES.items():
-        if page != "index.md":
-            files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     linked = set()
     for file in files.documentation_pages():
         for path in _repository_links(file.content_string, _home(file.src_uri)):
@@ -69,7 +68,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def _home(uri: str) -> str:
     """The folder of the repository in which a page lies."""
-    return "" if uri in TOP_PAGES.values() and uri != "index.md" else posixpath.dirname(f"docs/{uri}")
+    return "" if uri in TOP_PAGES.values() else posixpath.dirname(f"docs/{uri}")
 
 
 def _resolved(link: str, home: str) -> str | None:
