@@ -36,7 +36,7 @@ _ClickException: Any = typer.BadParameter.__mro__[2]
 """The base of the parser's own errors; Typer does not export it."""
 
 
-class StoppedAtOnce(Exception):
+class StoppedAtOnceError(Exception):
     """Ctrl-C within a verb; the parser would leave without a word on seeing KeyboardInterrupt."""
 
 
@@ -63,7 +63,7 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise StoppedAtOnce from None
+            raise StoppedAtOnceError from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """The list for ``--help``, from the table above: no verb is imported for it."""
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(error)
     except _ClickException as error:
         return _usage(error)
-    except (KeyboardInterrupt, StoppedAtOnce, typer.Abort):
+    except (KeyboardInterrupt, StoppedAtOnceError, typer.Abort):
         _complain("stopped at once; unfinished files were removed", "interrupted")
         return EXIT_KILLED
     except BrokenPipeError:
