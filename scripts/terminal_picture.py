@@ -34,8 +34,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = record(folder)
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), color_system="standard")  # noqa: SIM115, PTH123
-    console.print(Text("$ ringlet train --num-epochs 8", style="bold"))
-    for line in screen_lines(output):
+    console.print(Text(f"$ ringlet {' '.join(ARGUMENTS)}", style="bold"))
+    for line in (*screen_lines(output), ""):
         console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
     picture = without_fonts(console.export_svg(title="ringlet train", unique_id="ringlet"))
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
