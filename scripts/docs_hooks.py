@@ -22,19 +22,7 @@ TOP_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "readme.md",
 }
-OPTIONAL_PAGES = {"How to": {"Deploy": "deployment.md"}}
-"""Entries of the navigation that are there if their page is."""
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation."""
-    for section in config.nav or []:
-        for title, entries in section.items():
-            for name, page in OPTIONAL_PAGES.get(title, {}).items():
-                if (ROOT / "docs" / page).is_file() and page not in str(entries):
-                    entries.append({name: page})
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
