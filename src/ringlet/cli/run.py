@@ -8,6 +8,7 @@ import typer
 
 from ringlet.cli.launching import HostFile, Hosts, Launcher, MinWorkers, NumWorkers, Output, Restarts, launch_plan
 
+EXIT_KILLED = 130
 EXAMPLES = (
     ("ringlet run -n 4 train.py --epochs 5", "a script of yours; what follows its name is the script's"),
     ("ringlet run -n 2 -m package.train", "a module"),
@@ -46,7 +47,12 @@ def run(
         enable()
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
     target = [*(["-m", module] if module is not None else []), *(command or [])]
-    raise typer.Exit(start(target, plan or LaunchPlan(None, (), launcher, threads, output)))
+    exit_code = start(target, plan or LaunchPlan(None, (), launcher, threads, output))
+    if exit_code == EXIT_KILLED:
+        from ringlet.cli.display import complain
+
+        complain("all workers have ended", "interrupted")
+    raise typer.Exit(exit_code)
 
 
 def command() -> Any:
