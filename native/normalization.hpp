@@ -84,6 +84,14 @@ void normalise_plane(const T* x, T* y, long count, T mean, T scale, T shift, boo
         for (long i = 0; i < count; ++i) y[i] = (x[i] - mean) * scale + shift;
 }
 
+// Padding lanes are no part of the statistics: where the variance is small they would grow from layer to layer.
+template <typename T>
+void clear_padding(const Extent& e, T* plane) {
+    if (e.n == e.lanes) return;
+    for (long pixel = 0; pixel < e.pixels; ++pixel)
+        for (long lane = e.n; lane < e.lanes; ++lane) plane[pixel * e.lanes + lane] = T(0);
+}
+
 template <typename T>
 void batch_norm_forward_train(const Extent& e, const T* x, const T* gamma, const T* beta, T* y, T* mean, T* inv_std, T* running_mean,
                               T* running_var, double momentum, double epsilon, bool relu) {
@@ -98,7 +106,9 @@ void batch_norm_forward_train(const Extent& e, const T* x, const T* gamma, const
             inv_std[c] = T(1.0 / std::sqrt(variance + epsilon));
             running_mean[c] = T(momentum * running_mean[c] + (1 - momentum) * moments.mean);
             running_var[c] = T(momentum * running_var[c] + (1 - momentum) * unbiased);
-            normalise_plane(plane, y + c * e.pixels * e.lanes, e.pixels * e.lanes, mean[c], gamma[c] * inv_std[c], beta[c], relu);
+            T* out = y + c * e.pixels * e.lanes;
+            normalise_plane(plane, out, e.pixels * e.lanes, mean[c], gamma[c] * inv_std[c], beta[c], relu);
+            clear_padding(e, out);
         }
     });
 }

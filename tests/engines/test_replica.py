@@ -33,6 +33,20 @@ def gradients_after(replica, batch, **keys):
     return replica.gradients.flat.copy()
 
 
+# -- any number of samples ------------------------------------------------------------------------------------------
+def test_a_single_sample_of_one_pixel_stays_finite_in_a_deep_network(kernels):
+    """Without variance batch normalisation magnifies what is not the mean: padding lanes must not take part."""
+    x = b.image_input((3, 1, 1))
+    for _ in range(30):
+        x = b.relu(b.batch_norm(b.conv2d(x, 8, kernel=1)))
+    spec = b.build("deep", b.softmax(b.dense(b.flatten(x), 3)))
+    replica = NativeReplica(spec, local_batch_size=1, kernels=kernels)
+    output = replica.loss_and_gradients(np.ones((1, 3, 1, 1), np.float32), np.array([1]))
+    assert output.loss_sum == pytest.approx(np.log(3), rel=1e-5)
+    assert np.isfinite(replica.gradients.flat).all()
+    assert np.isfinite(replica.state.flat).all()
+
+
 # -- repeatability --------------------------------------------------------------------------------------------------
 def test_equal_seed_step_and_shard_give_equal_bits(spec, batch, kernels):
     first, second = (NativeReplica(spec, local_batch_size=16, kernels=kernels) for _ in range(2))

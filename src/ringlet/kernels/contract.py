@@ -215,7 +215,8 @@ class Kernels(Protocol):
         Statistics are over the ``n`` real lanes and all pixels. Writes the batch's ``mean`` and
         ``inv_std = 1 / sqrt(var + epsilon)`` (biased variance, as exact as two passes) for the backward pass.
         ``running = momentum * running + (1 - momentum) * batch``, with the unbiased variance (count / (count - 1);
-        biased if count is 1). ``y`` may be ``x``'s buffer only if the backward pass is never called.
+        biased if count is 1). Padding lanes of ``y`` become 0: far from the batch's mean they would grow from layer to
+        layer, where the variance is small. ``y`` may be ``x``'s buffer only if the backward pass is never called.
         """
 
     def batch_norm_forward_infer(

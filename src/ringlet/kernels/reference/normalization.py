@@ -37,6 +37,7 @@ def batch_norm_forward_train(
     mean[...] = batch_mean
     inv_std[...] = 1 / np.sqrt(batch_var + epsilon)
     _normalize(x, gamma, beta, mean, inv_std, y, relu)
+    y[..., n:] = 0
     running_mean[...] = momentum * running_mean + (1 - momentum) * batch_mean
     unbiased = batch_var * (count / max(count - 1, 1))
     running_var[...] = momentum * running_var + (1 - momentum) * unbiased
