@@ -5,7 +5,8 @@
 Every worker has one thread and its own batch of the size in the table (``NAME:BATCH`` for another one). All ways train
 the same network from the same weights in the same processes and take turns, round by round. "apart" are workers without
 any exchange: what the machine gives at best; "meeting" are workers that wait for each other in every step and exchange
-nothing: what any exchange could give at best. Horovod takes part where it is installed. Before timing, all ways must
+nothing: what any exchange could give at best; "DDP, meeting" the same under DDP, which copies gradients to buckets and
+back: what any process group could give at best. Horovod takes part where it is installed. Before timing, all ways must
 reach the same weights.
 """
 
@@ -26,9 +27,10 @@ from benchmarks.steps import CASES, Case
 ROUND_SECONDS = 1.0
 """A round has as many steps as fill about this long, unless --steps says how many."""
 CHECKED_STEPS = 3
-APART, MEETING, GLOO, DDP, OPTIMIZER, HOROVOD = (
+APART, MEETING, DDP_MEETING, GLOO, DDP, OPTIMIZER, HOROVOD = (
     "apart",
     "meeting",
+    "DDP, meeting",
     "DDP, gloo",
     "DDP, ringlet",
     "ringlet.torch",
@@ -72,11 +74,12 @@ def _case(text: str) -> Case:
 
 def ways() -> list[str]:
     """All that can take part here."""
+    everywhere = [APART, MEETING, DDP_MEETING, GLOO, DDP, OPTIMIZER]
     try:
         metadata.version("horovod")
     except metadata.PackageNotFoundError:
-        return [APART, MEETING, GLOO, DDP, OPTIMIZER]
-    return [APART, MEETING, GLOO, DDP, OPTIMIZER, HOROVOD]
+        return everywhere
+    return [*everywhere, HOROVOD]
 
 
 def _prepare(case: Case, way: str, gloo: Any, optimizer_name: str) -> tuple[Step, Any]:
@@ -93,8 +96,11 @@ def _prepare(case: Case, way: str, gloo: Any, optimizer_name: str) -> tuple[Step
     network.load(initialize(case.spec, 0, "float32"))
     inputs, targets = (torch.from_numpy(array) for array in case.batch())
     model: nn.Module = network
-    if way in (GLOO, DDP):
+    if way in (GLOO, DDP, DDP_MEETING):
         model = DistributedDataParallel(network, process_group=gloo if way == GLOO else None)
+    if way == DDP_MEETING:
+        # PyTorch reads the annotations of a hook, and wants none that are texts.
+        model.register_comm_hook(world.communicator(), lambda comm, bucket: _only_meet(comm, bucket))
     options: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9} if optimizer_name == "sgd" else {"lr": 1e-4}
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer_name]
     optimizer: Any = kind(network.parameters(), fused=True, **options)
@@ -117,6 +123,17 @@ def _prepare(case: Case, way: str, gloo: Any, optimizer_name: str) -> tuple[Step
         optimizer.step()
 
     return step, network
+
+
+def _only_meet(comm: Any, bucket: Any) -> Any:
+    """In place of an exchange: workers wait for each other at DDP's last bucket; buckets stay as they are."""
+    import torch
+
+    if bucket.is_last():
+        comm.barrier()
+    done: Any = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
 
 
 def _require_equal_weights(weights: dict[str, list[Any]]) -> None:
