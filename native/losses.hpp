@@ -25,27 +25,34 @@ template <typename T>
 double softmax_cross_entropy(const Extent& e, const T* x, const int32_t* labels, T* dx, double scale) {
     const long stride = e.pixels * e.lanes;
     const T factor = T(scale / e.pixels);
-    const double total = sum_over(e.pixels, [&](long pixel) {
-        double sum = 0;
-        for (long lane = 0; lane < e.lanes; ++lane) {
-            const long at = pixel * e.lanes + lane;
-            if (lane >= e.n) {
-                if (dx)
-                    for (long c = 0; c < e.channels; ++c) dx[c * stride + at] = T(0);
-                continue;
+    double total = 0;
+    with_width<T>(e.lanes, [&](auto width) {
+        constexpr int Width = decltype(width)::value;
+        using V = Vec<T, Width>;
+        total = sum_over(e.pixels, [&](long pixel) {
+            double sum = 0;
+            for (long at = pixel * e.lanes, left = e.n; at < (pixel + 1) * e.lanes; at += Width, left -= Width) {
+                const long count = left < 0 ? 0 : (left < Width ? left : Width);  // the others are padding
+                V largest = load<V>(x + at), exponentials{};
+                for (long c = 1; c < e.channels; ++c) largest = maximum(largest, load<V>(x + c * stride + at));
+                for (long c = 0; c < e.channels; ++c) {
+                    const V value = exponential<T>(load<V>(x + c * stride + at) - largest);
+                    exponentials += value;
+                    if (dx) store(dx + c * stride + at, value);
+                }
+                for (long i = 0; i < count; ++i)
+                    sum += double(std::log(exponentials[i])) - double(x[labels[at + i] * stride + at + i] - largest[i]);
+                if (!dx) continue;
+                const V share = factor / exponentials;
+                for (long c = 0; c < e.channels; ++c) {
+                    T* const target = dx + c * stride + at;
+                    store(target, load<V>(target) * share);
+                    for (long i = count; i < Width; ++i) target[i] = 0;
+                }
+                for (long i = 0; i < count; ++i) dx[labels[at + i] * stride + at + i] -= factor;
             }
-            T largest = x[at];
-            for (long c = 1; c < e.channels; ++c) largest = x[c * stride + at] > largest ? x[c * stride + at] : largest;
-            T exponentials = 0;
-            for (long c = 0; c < e.channels; ++c) exponentials += std::exp(x[c * stride + at] - largest);
-            const int32_t label = labels[at];
-            sum += double(std::log(exponentials)) - double(x[label * stride + at] - largest);
-            if (!dx) continue;
-            const T share = factor / exponentials;
-            for (long c = 0; c < e.channels; ++c) dx[c * stride + at] = std::exp(x[c * stride + at] - largest) * share;
-            dx[label * stride + at] -= factor;
-        }
-        return sum;
+            return sum;
+        });
     });
     return total / e.pixels;
 }
