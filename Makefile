@@ -7,6 +7,8 @@ VENV ?= .venv
 TRAIN_OPTIONS ?=
 PYTEST_OPTIONS ?=
 PYTEST_WORKERS ?= 2
+# Tests of one group run in one process; the order is that of tests/conftest.py.
+PYTEST_DISTRIBUTION := --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 # What `make test` insists on; `make test KERNELS=reference` accepts a machine without a C++ compiler.
 KERNELS ?= compiled
 
@@ -36,7 +38,7 @@ train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAI
 	$(BIN)/ringlet train $(TRAIN_OPTIONS)
 
 test: lint check-docs check-kernels  ## lint, types, import rules, documentation and all tests
-	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup --max-worker-restart 0 $(PYTEST_OPTIONS)
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_DISTRIBUTION) $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, tables and diagrams of the documentation
 	$(BIN)/ruff check $(CHECKED)

@@ -1,4 +1,4 @@
-"""What all tests share: where the real data sets are, and a local HTTP server."""
+"""What all tests share: their order, where the real data sets are, and a local HTTP server."""
 
 from __future__ import annotations
 
@@ -12,6 +12,29 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+LONG = ("keras", "examples", "parallel", "torch", "engines", "docs", "horovod", "export", "study", "launch", "faults")
+"""Folders whose tests start other programs or load frameworks, so that one of them may take a minute."""
+SHORT = ("kernels",)
+"""Folders of thousands of tests that take a millisecond each: less than to hand one out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several test processes end together if the long tests are handed out first and the short ones last."""
+    for item in items:
+        if _folder(item) in SHORT:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    folder = _folder(item)
+    if folder in LONG:
+        return LONG.index(folder)
+    return len(LONG) + SHORT.index(folder) + 1 if folder in SHORT else len(LONG)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(REPOSITORY / "tests").parts[0]
 
 
 def _data_root() -> Path | None:

@@ -55,6 +55,7 @@ def test_keras_engine(backend, tmp_path):
         pytest.skip(f"the engine keras on {backend} needs {missing[0]}: pip install 'ringlet[{EXTRAS[backend]}]'")
     names = [name for name in ON_KERAS[backend] if name != "resuming" or importlib.util.find_spec("torch")]
     ours = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "RINGLET_TUNING": "off", "RINGLET_CACHE": str(tmp_path)}
+    ours |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes longer than the few passes here
     process = subprocess.run(
         [sys.executable, "-W", "ignore", str(Path(__file__).with_name("engine_checks.py")), *names],
         env={**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), **ours},
