@@ -18,8 +18,9 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find s
 	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
 CHECKED := src tests benchmarks examples scripts
 
-# One thread per process: the tests run in PYTEST_WORKERS processes. Their caches stay inside the repository's build folder.
-TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache \
+# One thread per process, as the tests run in PYTEST_WORKERS processes; where a test has more, they do not spin while they
+# wait. Caches stay inside the repository's build folder.
+TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=passive RINGLET_CACHE=$(CURDIR)/build/test-cache \
 	RINGLET_TEST_WHEEL=$(CURDIR)/dist
 
 # The variable silences an advertisement of the theme's makers. With --quiet warnings would not count as errors.

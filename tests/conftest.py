@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+NUM_THREADS = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
 LONG = ("keras", "examples", "parallel", "torch", "engines", "docs", "horovod", "export", "study", "launch", "faults")
 """Folders whose tests start other programs or load frameworks, so that one of them may take a minute."""
 SHORT = ("kernels",)
@@ -24,6 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _folder(item) in SHORT:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=_turn)
+
+
+def pytest_runtest_teardown() -> None:
+    """How many threads the kernels have holds for a process: what a test has chosen must not slow down others."""
+    kernels = sys.modules.get("ringlet.kernels.compiled")
+    if kernels is not None:
+        kernels.set_num_threads(NUM_THREADS)
 
 
 def _turn(item: pytest.Item) -> int:

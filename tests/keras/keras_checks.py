@@ -25,6 +25,10 @@ def run_all(communicator: Communicator, folder: str, modules: list[str], only: s
 
     import ringlet.keras as hvd
 
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # it takes longer than the steps
     hvd.init()
     job = SimpleNamespace(folder=Path(folder), backend=keras.backend.backend(), rank=hvd.rank(), size=hvd.size())
     results: dict[str, Any] = {}

@@ -24,11 +24,6 @@ def two_ranks(comm: Communicator) -> dict[str, Any]:
     return _all(comm, process_group_training.ddp_variants, process_group_libraries.with_accelerate)
 
 
-def two_machines(comm: Communicator) -> dict[str, Any]:
-    """Lightning makes a group and leaves it."""
-    return _all(comm, process_group_checks.collectives_and_groups, process_group_libraries.with_lightning)
-
-
 def _all(comm: Communicator, *checks: Callable[[Communicator], Any]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for check in checks:
@@ -36,6 +31,6 @@ def _all(comm: Communicator, *checks: Callable[[Communicator], Any]) -> dict[str
         try:
             results[check.__name__] = {"value": check(comm)}
         except Exception as error:
-            is_missing = isinstance(error, ModuleNotFoundError) and error.name in ("accelerate", "lightning")
+            is_missing = isinstance(error, ModuleNotFoundError) and error.name == "accelerate"
             results[check.__name__] = {"missing": str(error)} if is_missing else {"error": traceback.format_exc()}
     return results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from harness import run_ranks
@@ -12,41 +12,22 @@ from harness import run_ranks
 torch = pytest.importorskip("torch")
 
 FOLDER = Path(__file__).parent
-JOBS, CHECKS = FOLDER / "process_group_jobs.py", FOLDER / "process_group_checks.py"
+JOBS, CHECKS, LIBRARIES = (FOLDER / f"process_group_{name}.py" for name in ("jobs", "checks", "libraries"))
 ALONE = {"RINGLET_RANKS_PER_NODE": "1"}
 """Every rank is a machine of its own: what travels, travels by the wire."""
 
 
-class Job(NamedTuple):
-    """Several checks in one start of ranks: a function of ``process_group_jobs``."""
-
-    function: str
-    num_ranks: int
-    communicator: str = "node"
-    environment: dict[str, str] = {}  # noqa: RUF012
-
-
-THREE_RANKS = Job("three_ranks", 3)
-TWO_RANKS = Job("two_ranks", 2)
-TWO_MACHINES = Job("two_machines", 2, "torch", ALONE)
-of_three_ranks, of_two_ranks, of_two_machines = (
-    pytest.mark.xdist_group(f"process-group-{job.function}") for job in (THREE_RANKS, TWO_RANKS, TWO_MACHINES)
-)
+NUM_RANKS = {"three_ranks": 3, "two_ranks": 2}
+"""Functions of ``process_group_jobs``: several checks in one start of ranks."""
+of_three_ranks, of_two_ranks = (pytest.mark.xdist_group(f"process-group-{job}") for job in NUM_RANKS)
 
 
 @pytest.fixture(scope="session")
-def values(run_once: Callable[..., list[Any]]) -> Callable[[Job, str], list[Any]]:
+def values(run_once: Callable[..., list[Any]]) -> Callable[[str, str], list[Any]]:
     """``values(job, check)``: what a check gave on every rank."""
 
-    def of(job: Job, check: str) -> list[Any]:
-        results = run_once(
-            f"process-group-{job.function}",
-            (JOBS, job.function),
-            job.num_ranks,
-            communicator=job.communicator,
-            environment=job.environment,
-            timeout=280,
-        )
+    def of(job: str, check: str) -> list[Any]:
+        results = run_once(f"process-group-{job}", (JOBS, job), NUM_RANKS[job], timeout=280)
         found = [result[check] for result in results]
         if "missing" in found[0]:
             pytest.skip(found[0]["missing"])
@@ -59,7 +40,7 @@ def values(run_once: Callable[..., list[Any]]) -> Callable[[Job, str], list[Any]
 
 @of_three_ranks
 def test_collectives_messages_groups_limits_and_the_loss_of_a_rank(values: Any) -> None:
-    *others, last = values(THREE_RANKS, "everything")
+    *others, last = values("three_ranks", "everything")
     limits = others[0]["limits"]
     assert "CommunicationError: allreduce was not done within 1 s: not all ranks have called it" in limits[0]
     assert limits[1].startswith("CommunicationError: allreduce was not done within 1 s")
@@ -70,23 +51,19 @@ def test_collectives_messages_groups_limits_and_the_loss_of_a_rank(values: Any) 
     assert any("rank 2 of 3 on this machine, which has closed its communicator" in message for message in told)
 
 
-@of_two_machines
-def test_collectives_messages_and_groups_between_machines_by_torch(values: Any) -> None:
-    values(TWO_MACHINES, "collectives_and_groups")
-
-
-def test_collectives_messages_and_groups_between_machines_by_mpi() -> None:
-    run_ranks((CHECKS, "collectives_and_groups"), 2, communicator="mpi", environment=ALONE, timeout=240)
+@pytest.mark.parametrize("wire", ["torch", "mpi"])
+def test_collectives_messages_and_groups_between_machines(wire: str) -> None:
+    run_ranks((CHECKS, "collectives_and_groups"), 2, communicator=wire, environment=ALONE, timeout=240)
 
 
 @of_two_ranks
 def test_every_way_of_ddp_equals_training_on_the_joined_batch(values: Any) -> None:
-    values(TWO_RANKS, "ddp_variants")
+    values("two_ranks", "ddp_variants")
 
 
 @of_three_ranks
 def test_ddp_on_three_ranks_equals_training_on_the_joined_batch(values: Any) -> None:
-    values(THREE_RANKS, "plain_training")
+    values("three_ranks", "plain_training")
 
 
 def _check_library(results: list[dict[str, Any]]) -> None:
@@ -98,15 +75,15 @@ def _check_library(results: list[dict[str, Any]]) -> None:
 
 @of_two_ranks
 def test_accelerate_takes_over_the_group(values: Any) -> None:
-    results = values(TWO_RANKS, "with_accelerate")
+    results = values("two_ranks", "with_accelerate")
     _check_library(results)
     assert results[0]["wrapped"] == "DistributedDataParallel"
     assert results[0]["losses"] == results[1]["losses"]
 
 
-@of_two_machines
-def test_lightning_makes_the_group_by_its_name(values: Any) -> None:
-    results = values(TWO_MACHINES, "with_lightning")
+def test_lightning_makes_the_group_by_its_name() -> None:
+    pytest.importorskip("lightning", reason="needs Lightning: pip install lightning")
+    results = run_ranks((LIBRARIES, "with_lightning"), 2, communicator="torch", timeout=240)
     _check_library(results)
     assert results[0]["backend"] == "ringlet"
 
