@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -26,6 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _folder(item) in SHORT:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay to the end: collections of garbage need not look at them each time."""
+    gc.freeze()
 
 
 def pytest_runtest_teardown() -> None:
