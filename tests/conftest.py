@@ -21,6 +21,7 @@ SHORT = ("kernels",)
 """Folders of thousands of tests that take a millisecond each: less than to hand one out."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several test processes end together if the long tests are handed out first and the short ones last."""
     for item in items:

@@ -33,6 +33,7 @@ TWO_RANKS = ("checks_training", "checks_traps", "checks_callbacks", "checks_valu
 THREE_RANKS = ("checks_three_ranks", "checks_values")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """All tests of a backend go to one test process, so that others need not wait for its job."""
     for item in items:
