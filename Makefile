@@ -7,6 +7,8 @@ VENV ?= .venv
 TRAIN_OPTIONS ?=
 PYTEST_OPTIONS ?=
 PYTEST_WORKERS ?= 2
+# Tests of one group run in one process; the order is that of tests/conftest.py.
+PYTEST_DISTRIBUTION := --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 # What `make test` insists on; `make test KERNELS=reference` accepts a machine without a C++ compiler.
 KERNELS ?= compiled
 
@@ -16,8 +18,9 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find s
 	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
 CHECKED := src tests benchmarks examples scripts
 
-# One thread per process: the tests run in PYTEST_WORKERS processes. Their caches stay inside the repository's build folder.
-TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RINGLET_CACHE=$(CURDIR)/build/test-cache \
+# One thread per process, as the tests run in PYTEST_WORKERS processes; where a test has more, they do not spin while they
+# wait. Caches stay inside the repository's build folder.
+TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=passive RINGLET_CACHE=$(CURDIR)/build/test-cache \
 	RINGLET_TEST_WHEEL=$(CURDIR)/dist
 
 # The variable silences an advertisement of the theme's makers. With --quiet warnings would not count as errors.
@@ -36,7 +39,7 @@ train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAI
 	$(BIN)/ringlet train $(TRAIN_OPTIONS)
 
 test: lint check-docs check-kernels  ## lint, types, import rules, documentation and all tests
-	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup --max-worker-restart 0 $(PYTEST_OPTIONS)
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_DISTRIBUTION) $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, tables and diagrams of the documentation
 	$(BIN)/ruff check $(CHECKED)

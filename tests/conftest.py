@@ -1,8 +1,10 @@
-"""What all tests share: where the real data sets are, and a local HTTP server."""
+"""What all tests share: their order, where the real data sets are, and a local HTTP server."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +14,43 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+NUM_THREADS = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+LONG = ("keras", "examples", "parallel", "torch", "engines", "docs", "horovod", "export", "study", "launch", "faults")
+"""Folders whose tests start other programs or load frameworks, so that one of them may take a minute."""
+SHORT = ("kernels",)
+"""Folders of thousands of tests that take a millisecond each: less than to hand one out."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several test processes end together if the long tests are handed out first and the short ones last."""
+    for item in items:
+        if _folder(item) in SHORT:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay to the end: collections of garbage need not look at them each time."""
+    gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """How many threads the kernels have holds for a process: what a test has chosen must not slow down others."""
+    kernels = sys.modules.get("ringlet.kernels.compiled")
+    if kernels is not None:
+        kernels.set_num_threads(NUM_THREADS)
+
+
+def _turn(item: pytest.Item) -> int:
+    folder = _folder(item)
+    if folder in LONG:
+        return LONG.index(folder)
+    return len(LONG) + SHORT.index(folder) + 1 if folder in SHORT else len(LONG)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(REPOSITORY / "tests").parts[0]
 
 
 def _data_root() -> Path | None:

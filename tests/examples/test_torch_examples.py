@@ -32,13 +32,13 @@ def run(example: str, *arguments: object) -> tuple[list[str], float]:
 
 
 def test_mnist_saves_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    lines, first = run("torch_mnist.py", "--epochs", 5, "--checkpoints", tmp_path)
-    assert [line.split(":")[0] for line in lines] == [f"epoch {epoch} of 5" for epoch in range(1, 6)]
-    lines, accuracy = run("torch_mnist.py", "--epochs", 9, "--checkpoints", tmp_path)
-    assert [line.split(":")[0] for line in lines] == [f"epoch {epoch} of 9" for epoch in range(6, 10)]
+    lines, first = run("torch_mnist.py", "--epochs", 2, "--checkpoints", tmp_path)
+    assert [line.split(":")[0] for line in lines] == [f"epoch {epoch} of 2" for epoch in range(1, 3)]
+    lines, accuracy = run("torch_mnist.py", "--epochs", 6, "--checkpoints", tmp_path)
+    assert [line.split(":")[0] for line in lines] == [f"epoch {epoch} of 6" for epoch in range(3, 7)]
     assert accuracy >= 0.9
     assert accuracy >= first
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"epoch-{n:04d}.safetensors" for n in range(1, 10)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"epoch-{n:04d}.safetensors" for n in range(1, 7)]
 
 
 def test_mnist_on_real_data_with_gradients_of_16_bits(real_data: Path) -> None:
@@ -54,7 +54,8 @@ def test_stock_ddp() -> None:
 
 
 def test_stock_ddp_on_real_data(real_data: Path) -> None:
-    _, accuracy = run("ddp_mnist.py", "--data", real_data / "mnist", "--samples", 6000, "--epochs", 1)
+    options = ("--samples", 3000, "--epochs", 1, "--batch-size", 16)
+    _, accuracy = run("ddp_mnist.py", "--data", real_data / "mnist", *options)
     assert accuracy >= 0.92
 
 

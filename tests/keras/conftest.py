@@ -20,6 +20,9 @@ from harness import JobError, run_ranks
 CHECKS = Path(__file__).with_name("keras_checks.py")
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes longer than the few steps of a check
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     "RINGLET_STALL_ERROR_SECONDS": "150",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_NUM_INTEROP_THREADS": "1",
@@ -30,11 +33,14 @@ TWO_RANKS = ("checks_training", "checks_traps", "checks_callbacks", "checks_valu
 THREE_RANKS = ("checks_three_ranks", "checks_values")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test may have to wait for the job of another test process before it runs its own."""
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """All tests of a backend go to one test process, so that others need not wait for its job."""
     for item in items:
         if item.path.parent == CHECKS.parent:
             item.add_marker(pytest.mark.timeout(900))
+            if "backend" in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(f"keras-{item.callspec.params['backend']}"))
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +89,8 @@ def _run_or_read(path: Path, backend: str, num_ranks: int) -> Any:
 def _run(path: Path, backend: str, num_ranks: int) -> Any:
     path.mkdir()
     arguments = {"folder": str(path), "modules": TWO_RANKS if num_ranks == 2 else THREE_RANKS}
-    environment = ENVIRONMENT | {"KERAS_BACKEND": backend}
+    compiled = path / "compiled"  # many small models are alike: JAX compiles what is, once
+    environment = ENVIRONMENT | {"KERAS_BACKEND": backend, "JAX_COMPILATION_CACHE_DIR": str(compiled)}
     try:
         return run_ranks((CHECKS, "run_all"), num_ranks, arguments=arguments, timeout=420, environment=environment)
     except JobError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import sys
@@ -19,12 +20,18 @@ from ringlet.comm.contract import Communicator
 def run_all(communicator: Communicator, folder: str, modules: list[str], only: str = "") -> dict[str, Any]:
     """The results of all functions ``check_…`` of the modules, by name; ``only`` those whose name contains it."""
     world.use(communicator)  # ranks have met already
+    sys.modules["sklearn"] = None  # takes a second; Keras imports it for wrappers that nothing here uses
     if os.environ["KERAS_BACKEND"] != "tensorflow":
         sys.modules["tensorflow"] = None  # must not be needed; Keras imports it for small services where it can
     import keras
 
     import ringlet.keras as hvd
 
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # it takes longer than the steps
+    gc.freeze()  # frameworks stay to the end: collections look at what the checks make
     hvd.init()
     job = SimpleNamespace(folder=Path(folder), backend=keras.backend.backend(), rank=hvd.rank(), size=hvd.size())
     results: dict[str, Any] = {}

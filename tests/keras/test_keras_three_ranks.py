@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("keras-three-ranks")  # one process starts the ranks for all tests
+
 
 def test_three_ranks_with_uneven_data_of_unknown_length(checked):
     results = checked("torch", "three_uneven_shards", num_ranks=3)

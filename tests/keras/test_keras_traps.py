@@ -62,14 +62,16 @@ def test_without_any_gradient_keras_says_so(checked, backend):
     assert set(checked(backend, "no_gradients_at_all")) == {"No gradients provided for any variable."}
 
 
-def test_xla_on_tensorflow_is_refused_with_advice(checked):
-    for messages in checked("tensorflow", "xla"):
+@pytest.mark.parametrize("backend", ["tensorflow"])
+def test_xla_is_refused_with_advice(checked, backend):
+    for messages in checked(backend, "xla"):
         assert "expected model.compile(…, jit_compile=False) on the TensorFlow backend" in messages["checked"]
         assert "so_compile_the_model_with_jit_compile_False" in messages["unchecked"]
 
 
-def test_gradients_that_torch_has_averaged_are_left_alone(checked):
-    first, second = checked("torch", "parallel_data_of_torch")
+@pytest.mark.parametrize("backend", ["torch"])
+def test_gradients_that_it_has_averaged_are_left_alone(checked, backend):
+    first, second = checked(backend, "parallel_data_of_torch")
     assert first["digest"] == second["digest"]
     assert first["distance"] < 1e-6
     assert first["num_exchanges"] == 0

@@ -8,6 +8,7 @@ Should the harness itself be killed, the rank ends by its own alarm, with a trac
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib.util
 import json
 import sys
@@ -35,7 +36,9 @@ def main() -> None:
     faulthandler.dump_traceback_later(float(seconds), exit=True)
     communicator = connect()
     abort_on_exception(communicator)
-    result = load_function(path, name)(communicator, **json.loads(arguments))
+    function = load_function(path, name)
+    gc.freeze()  # frameworks stay to the end: collections look at what the function makes
+    result = function(communicator, **json.loads(arguments))
     target = Path(directory) / f"{communicator.rank}.json"
     partial = target.with_suffix(".partial")
     partial.write_text(json.dumps(result), encoding="utf-8")

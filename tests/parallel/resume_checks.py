@@ -11,11 +11,10 @@ from ringlet import RunConfig
 from ringlet.comm.contract import Communicator
 from ringlet.training.run import Run
 
-NUM_STEPS = 40
 OPTIONS: dict[str, Any] = {
     "model": "vgg1dobn",  # dropout and batch norm: random streams and running statistics count
     "dataset": "digits",
-    "num_epochs": 8,
+    "num_epochs": 3,
     "steps_per_epoch": 5,
     "global_batch_size": 8,
     "shards": 4,

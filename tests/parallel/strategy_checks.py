@@ -27,6 +27,11 @@ from ringlet.training.run import Run
 from ringlet.training.trainer import Trainer
 
 
+def run_all(comm: Communicator, jobs: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """What each job, a function of this file and its arguments, gives: many in one start of ranks."""
+    return {name: globals()[function](comm, **arguments) for name, (function, arguments) in jobs.items()}
+
+
 def train_all(comm: Communicator, jobs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The result of each job, by its name: the parameters, figures and digests of this rank."""
     results = {}

@@ -34,7 +34,9 @@ JOBS = [
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("job", JOBS, ids=str)
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, id=str(job), marks=pytest.mark.xdist_group(str(job))) for job in JOBS]
+)
 def test_every_communicator_keeps_the_contract(job: Job, check: str, run_once: Callable[..., list[Any]]) -> None:
     environment = {"RINGLET_RANKS_PER_NODE": str(job.ranks_per_node)} if job.ranks_per_node else {}
     target = (Path(__file__).with_name("checks.py"), "run_all")

@@ -63,6 +63,39 @@ def trained(layout: Any, run_once: Callable[..., list[Any]]) -> list[dict[str, A
     )
 
 
+@pytest.fixture(scope="session")
+def disturbed(run_once: Callable[..., list[Any]], job_folder: Path) -> Callable[[int, str], list[Any]]:
+    """``disturbed(num_ranks, name)``: what ranks that fail, resume or are stopped have seen."""
+    folder = job_folder / "shared model"
+    bad, signal = MLP | {"bad_rank": 1, "bad_step": 3}, MLP | {"steps_per_epoch": 10, "at_step": 4}
+    resume = NORM | {"strategy": "softsync:1", "num_epochs": 2, "checkpoint_every": "3 steps", "cut": 3}
+    skip = bad | {"on_nan": "skip", "num_epochs": 1}
+    jobs: dict[int, dict[str, tuple[str, dict[str, Any]]]] = {
+        2: {
+            **{f"skip {name}": ("bad_gradient", skip | {"strategy": name}) for name in ("async", "softsync:1")},
+            "resume": ("resume", resume | {"folder": str(folder / "resume")}),
+        },
+        3: {
+            f"bad {name}": ("bad_gradient", bad | {"strategy": name, "steps_per_epoch": 10})
+            for name in ("async", "softsync:1")
+        }
+        | {
+            f"signal {name}": (
+                "interrupted",
+                signal | {"strategy": name, "checkpoint_every": "6 steps", "folder": str(folder / name)},
+            )
+            for name in ("async", "softsync:2")
+        },
+    }
+
+    def results(num_ranks: int, name: str) -> list[Any]:
+        arguments = {"jobs": jobs[num_ranks]}
+        found = run_once(f"shared model, disturbed {num_ranks}", (CHECKS, "run_all"), num_ranks, arguments=arguments)
+        return [result[name] for result in found]
+
+    return results
+
+
 @pytest.mark.parametrize("name", EQUAL)
 def test_soft_synchronous_with_all_ranks_is_synchronous(trained: list[dict[str, Any]], name: str) -> None:
     soft, sync = trained[0][f"softsync:1 {name}"], trained[0][f"sync {name}"]
@@ -122,9 +155,8 @@ def test_the_learning_rate_is_divided_by_the_staleness(communicator: str, per_ma
 
 
 @pytest.mark.parametrize("strategy", ["async", "softsync:1"])
-def test_a_bad_gradient_of_one_rank_stops_all_after_the_same_step(strategy: str) -> None:
-    options = MLP | {"strategy": strategy, "steps_per_epoch": 10, "bad_rank": 1, "bad_step": 3}
-    results = run_ranks((CHECKS, "bad_gradient"), 3, arguments=options)
+def test_a_bad_gradient_of_one_rank_stops_all_after_the_same_step(disturbed: Any, strategy: str) -> None:
+    results = disturbed(3, f"bad {strategy}")
     assert len({result["steps"] for result in results}) == 1
     assert len({result["message"] for result in results}) == 1
     assert "(update 3): the loss is" in results[0]["message"]
@@ -133,17 +165,15 @@ def test_a_bad_gradient_of_one_rank_stops_all_after_the_same_step(strategy: str)
 
 
 @pytest.mark.parametrize("strategy", ["async", "softsync:1"])
-def test_a_rank_may_skip_a_bad_gradient_alone(strategy: str) -> None:
-    options = MLP | {"strategy": strategy, "on_nan": "skip", "bad_rank": 1, "bad_step": 3, "num_epochs": 1}
-    results = run_ranks((CHECKS, "bad_gradient"), 2, arguments=options)
+def test_a_rank_may_skip_a_bad_gradient_alone(disturbed: Any, strategy: str) -> None:
+    results = disturbed(2, f"skip {strategy}")
     assert [result["skipped"] for result in results] == [0, 1]
     assert all(result["finite"] and result["equal"] and not result["message"] for result in results)
 
 
-def test_a_soft_synchronous_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_soft_synchronous_run_goes_on_to_the_bit(disturbed: Any) -> None:
     """Of two ranks: two numbers have one sum, whoever comes first."""
-    options = NORM | {"strategy": "softsync:1", "num_epochs": 2, "checkpoint_every": "3 steps"}
-    for result in run_ranks((CHECKS, "resume"), 2, arguments={**options, "folder": str(tmp_path), "cut": 3}):
+    for result in disturbed(2, "resume"):
         whole, resumed = result["whole"], result["resumed"]
         for one, other in zip(whole.pop("epochs"), resumed.pop("epochs"), strict=True):
             assert one == pytest.approx(other, rel=1e-12)
@@ -151,9 +181,8 @@ def test_a_soft_synchronous_run_goes_on_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["async", "softsync:2"])
-def test_a_signal_to_one_rank_stops_all_and_the_run_goes_on(tmp_path: Path, strategy: str) -> None:
-    options = MLP | {"strategy": strategy, "steps_per_epoch": 10, "at_step": 4, "folder": str(tmp_path / "run")}
-    results = run_ranks((CHECKS, "interrupted"), 3, arguments=options | {"checkpoint_every": "6 steps"})
+def test_a_signal_to_one_rank_stops_all_and_the_run_goes_on(disturbed: Any, strategy: str) -> None:
+    results = disturbed(3, f"signal {strategy}")
     assert len({result["stopped"] for result in results}) == 1
     for result in results:
         assert 4 <= result["stopped"] <= 20

@@ -15,6 +15,11 @@ from ringlet.training.trace import gather_timelines, phase_seconds, write_trace
 from ringlet.training.trainer import Trainer
 
 
+def run_all(comm: Communicator, jobs: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """What each job, a function of this file and its arguments, gives: many in one start of ranks."""
+    return {name: globals()[function](comm, **arguments) for name, (function, arguments) in jobs.items()}
+
+
 def train(comm: Communicator, **options: Any) -> dict[str, Any]:
     """Train and describe the result."""
     trainer = Trainer(communicator=comm, **options)

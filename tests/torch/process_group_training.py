@@ -74,7 +74,7 @@ def ddp_variants(comm: Communicator) -> None:
 
 
 def plain_training(comm: Communicator) -> None:
-    """The simplest case, for other numbers of ranks."""
+    """The simplest case, for other numbers of ranks than two."""
     begin(comm)
     expected, found = _train(comm)
     for key, value in expected.items():

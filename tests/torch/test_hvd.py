@@ -28,7 +28,9 @@ JOBS = [Job("node", 2), Job("node", 3), Job("mpi", 2, 1)]
 
 
 @pytest.mark.parametrize("check", hvd_checks.names())
-@pytest.mark.parametrize("job", JOBS, ids=str)
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, id=str(job), marks=pytest.mark.xdist_group(f"hvd-{job}")) for job in JOBS]
+)
 def test_it_keeps_horovods_promises(job: Job, check: str, run_once: Callable[..., list[Any]], job_folder: Path) -> None:
     environment = {"RINGLET_STALL_ERROR_SECONDS": "40"}
     if job.ranks_per_node:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,35 @@ from harness import run_ranks
 torch = pytest.importorskip("torch")
 
 FOLDER = Path(__file__).parent
-CHECKS, TRAINING, LIBRARIES = (FOLDER / f"process_group_{name}.py" for name in ("checks", "training", "libraries"))
+JOBS, CHECKS, LIBRARIES = (FOLDER / f"process_group_{name}.py" for name in ("jobs", "checks", "libraries"))
 ALONE = {"RINGLET_RANKS_PER_NODE": "1"}
 """Every rank is a machine of its own: what travels, travels by the wire."""
 
 
-def test_collectives_messages_groups_limits_and_the_loss_of_a_rank() -> None:
-    *others, last = run_ranks((CHECKS, "everything"), 3, timeout=240)
+NUM_RANKS = {"three_ranks": 3, "two_ranks": 2}
+"""Functions of ``process_group_jobs``: several checks in one start of ranks."""
+of_three_ranks, of_two_ranks = (pytest.mark.xdist_group(f"process-group-{job}") for job in NUM_RANKS)
+
+
+@pytest.fixture(scope="session")
+def values(run_once: Callable[..., list[Any]]) -> Callable[[str, str], list[Any]]:
+    """``values(job, check)``: what a check gave on every rank."""
+
+    def of(job: str, check: str) -> list[Any]:
+        results = run_once(f"process-group-{job}", (JOBS, job), NUM_RANKS[job], timeout=280)
+        found = [result[check] for result in results]
+        if "missing" in found[0]:
+            pytest.skip(found[0]["missing"])
+        errors = [f"rank {rank}: {entry['error']}" for rank, entry in enumerate(found) if "error" in entry]
+        assert not errors, "\n".join(errors)
+        return [entry["value"] for entry in found]
+
+    return of
+
+
+@of_three_ranks
+def test_collectives_messages_groups_limits_and_the_loss_of_a_rank(values: Any) -> None:
+    *others, last = values("three_ranks", "everything")
     limits = others[0]["limits"]
     assert "CommunicationError: allreduce was not done within 1 s: not all ranks have called it" in limits[0]
     assert limits[1].startswith("CommunicationError: allreduce was not done within 1 s")
@@ -36,12 +56,14 @@ def test_collectives_messages_and_groups_between_machines(wire: str) -> None:
     run_ranks((CHECKS, "collectives_and_groups"), 2, communicator=wire, environment=ALONE, timeout=240)
 
 
-def test_every_way_of_ddp_equals_training_on_the_joined_batch() -> None:
-    run_ranks((TRAINING, "ddp_variants"), 2, timeout=240)
+@of_two_ranks
+def test_every_way_of_ddp_equals_training_on_the_joined_batch(values: Any) -> None:
+    values("two_ranks", "ddp_variants")
 
 
-def test_ddp_on_three_ranks_equals_training_on_the_joined_batch() -> None:
-    run_ranks((TRAINING, "plain_training"), 3, timeout=240)
+@of_three_ranks
+def test_ddp_on_three_ranks_equals_training_on_the_joined_batch(values: Any) -> None:
+    values("three_ranks", "plain_training")
 
 
 def _check_library(results: list[dict[str, Any]]) -> None:
@@ -51,9 +73,9 @@ def _check_library(results: list[dict[str, Any]]) -> None:
     assert first["losses"][0] > first["losses"][-1]
 
 
-def test_accelerate_takes_over_the_group() -> None:
-    pytest.importorskip("accelerate", reason="needs Accelerate: pip install accelerate")
-    results = run_ranks((LIBRARIES, "with_accelerate"), 2, timeout=240)
+@of_two_ranks
+def test_accelerate_takes_over_the_group(values: Any) -> None:
+    results = values("two_ranks", "with_accelerate")
     _check_library(results)
     assert results[0]["wrapped"] == "DistributedDataParallel"
     assert results[0]["losses"] == results[1]["losses"]
@@ -64,23 +86,6 @@ def test_lightning_makes_the_group_by_its_name() -> None:
     results = run_ranks((LIBRARIES, "with_lightning"), 2, communicator="torch", timeout=240)
     _check_library(results)
     assert results[0]["backend"] == "ringlet"
-
-
-def test_pytorch_finds_the_backend_by_itself_without_loading_ringlet(tmp_path: Path) -> None:
-    """By the entry point of an installed package."""
-    package = tmp_path / "ringlet_entry-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: ringlet-entry\nVersion: 1\n")
-    (package / "entry_points.txt").write_text("[torch.backends]\nringlet = ringlet.torch_backend:register\n")
-    code = (
-        "import sys, torch\n"
-        "loaded = sorted(name for name in sys.modules if name.startswith('ringlet'))\n"
-        "print(torch.distributed.is_backend_available('ringlet'), *loaded)"
-    )
-    source = str(Path(__import__("ringlet").__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), source))}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
-    assert (found.stdout, found.stderr) == ("True ringlet ringlet.torch_backend\n", "")
 
 
 def test_names_that_are_private_to_pytorch_are_still_there() -> None:

@@ -52,20 +52,23 @@ def test_stock_ddp_runs_under_every_launcher(launcher: str, tmp_path: Path) -> N
 
 
 def test_programs_need_not_import_ringlet(tmp_path: Path) -> None:
-    """PyTorch calls the entry points of installed packages; here one that is declared as ours is in pyproject.toml."""
+    """PyTorch calls the entry points of installed packages, without loading more of them: one declared as ours is."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
     information = tmp_path / "ringlet_declared-1.dist-info"
     information.mkdir()
     lines = [f"{name} = {target}" for name, target in declared["torch.backends"].items()]
     (information / "entry_points.txt").write_text("\n".join(["[torch.backends]", *lines]), encoding="utf-8")
-    (information / "METADATA").write_text("Name: ringlet-declared\nVersion: 1\n", encoding="utf-8")
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ringlet-declared\nVersion: 1\n")
     code = (
-        "import sys, torch.distributed as d; print('ringlet' in d.Backend.backend_list, 'ringlet.torch' in sys.modules)"
+        "import sys, torch\n"
+        "loaded = sorted(name for name in sys.modules if name.startswith('ringlet'))\n"
+        "d = torch.distributed\n"
+        "print('ringlet' in d.Backend.backend_list, d.is_backend_available('ringlet'), *loaded)"
     )
     paths = [str(tmp_path), str(Path(ringlet.__file__).parents[1])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
-    assert (ended.stdout, ended.stderr) == ("True False\n", "")
+    assert (ended.stdout, ended.stderr) == ("True True ringlet ringlet.torch_backend\n", "")
 
 
 def test_an_exception_on_one_rank_is_told_and_ends_all(tmp_path: Path) -> None:

@@ -240,41 +240,45 @@ import torch
 import ringlet.torch as hvd
 
 hvd.init()
-torch.manual_seed(0)
-model = torch.nn.Linear(3, 2)
-optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.1), model.named_parameters())
-state = hvd.elastic.TorchState(model, optimizer, directory=sys.argv[1], step=0)
+first = os.environ.get("RINGLET_ATTEMPT", "0") == "0"
 
-@hvd.elastic.run
-def train(state):
-    while state.step < 12:
-        optimizer.zero_grad()
-        model(torch.full((2, 3), float(state.step + hvd.rank()))).square().mean().backward()
-        optimizer.step()
-        state.step += 1
-        first = os.environ.get("RINGLET_ATTEMPT", "0") == "0"
-        if state.step == 7 and hvd.rank() == 1 and first and sys.argv[2] == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        state.commit()
+def train(name, dies):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.1), model.named_parameters())
 
-train(state)
-if hvd.rank() == 0:
-    print(model.weight.detach().numpy().tobytes().hex())
+    @hvd.elastic.run
+    def steps(state):
+        while state.step < 12:
+            optimizer.zero_grad()
+            model(torch.full((2, 3), float(state.step + hvd.rank()))).square().mean().backward()
+            optimizer.step()
+            state.step += 1
+            if state.step == 7 and hvd.rank() == 1 and dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.commit()
+
+    steps(hvd.elastic.TorchState(model, optimizer, directory=os.path.join(sys.argv[1], name), step=0))
+    if hvd.rank() == 0:
+        print(name, model.weight.detach().numpy().tobytes().hex(), flush=True)
+
+if first:
+    train("undisturbed", dies=False)
+train("killed", dies=first)
 """
 
 
 def test_a_rank_that_is_killed_costs_nothing_but_time(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    results = []
-    for what in ("live", "die"):
-        words = ["run", "-n", 2, "--launcher", "local", "--restarts", 1, tmp_path / "script.py", tmp_path / what, what]
-        command = [sys.executable, "-m", "ringlet", *map(str, words)]
-        environment = {"PYTHONPATH": str(Path(hvd.__file__).parents[2]), "RINGLET_RESTART_DELAY": "0"}
-        done = _run(command, environment)
-        assert done.returncode == 0, done.stderr
-        results.append(done.stdout)
+    words = ["run", "-n", 2, "--launcher", "local", "--restarts", 1, tmp_path / "script.py", tmp_path]
+    command = [sys.executable, "-m", "ringlet", *map(str, words)]
+    environment = {"PYTHONPATH": str(Path(hvd.__file__).parents[2]), "RINGLET_RESTART_DELAY": "0"}
+    done = _run(command, environment)
+    assert done.returncode == 0, done.stderr
     assert "restart 1 of 1" in done.stderr
-    assert results[0] == results[1] != ""
+    results = dict(line.split() for line in done.stdout.splitlines())
+    assert list(results) == ["undisturbed", "killed"]
+    assert results["undisturbed"] == results["killed"] != ""
 
 
 def _run(command: list[str], more: dict[str, str]) -> subprocess.CompletedProcess[str]:

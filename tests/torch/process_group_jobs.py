@@ -1,0 +1,36 @@
+"""Several checks of the process group in one start of ranks, since PyTorch takes long to load: what each gave."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import process_group_checks
+import process_group_libraries
+import process_group_training
+
+from ringlet.comm.contract import Communicator
+
+
+def three_ranks(comm: Communicator) -> dict[str, Any]:
+    """The last check loses a rank."""
+    return _all(comm, process_group_training.plain_training, process_group_checks.everything)
+
+
+def two_ranks(comm: Communicator) -> dict[str, Any]:
+    """Accelerate ends the group that it took over."""
+    return _all(comm, process_group_training.ddp_variants, process_group_libraries.with_accelerate)
+
+
+def _all(comm: Communicator, *checks: Callable[[Communicator], Any]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for check in checks:
+        sys.stderr.write(f"rank {comm.rank}: {check.__name__}\n")
+        try:
+            results[check.__name__] = {"value": check(comm)}
+        except Exception as error:
+            is_missing = isinstance(error, ModuleNotFoundError) and error.name == "accelerate"
+            results[check.__name__] = {"missing": str(error)} if is_missing else {"error": traceback.format_exc()}
+    return results
