@@ -27,10 +27,6 @@ def run_all(communicator: Communicator, folder: str, modules: list[str], only: s
 
     import ringlet.keras as hvd
 
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # it takes longer than the steps
     gc.freeze()  # frameworks stay to the end: collections look at what the checks make
     hvd.init()
     job = SimpleNamespace(folder=Path(folder), backend=keras.backend.backend(), rank=hvd.rank(), size=hvd.size())
