@@ -197,7 +197,6 @@ def test_a_run_whose_process_is_gone_is_not_running(tmp_path):
 
     def look_again() -> tuple[str, bool]:
         view.look()
-        view.look()
         return view.status["state"], view.is_lost
 
     with closing(EventLog(run.events)):

@@ -52,7 +52,7 @@ def watch(
 
     serve(views, port, lambda address: _tell(address, open_page), until_finished=until_finished)
     for view in views:
-        if view.is_lost:
+        if until_finished and view.is_lost:
             _tell_of_loss(view)
 
 

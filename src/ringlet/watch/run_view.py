@@ -68,7 +68,7 @@ class RunView:
             self._begin()
         for record in news.records:
             self._take(record)
-        if not news.records and not news.is_behind:
+        if not news.is_behind:
             self._check_writer()
         self.status["num_broken"] += news.num_broken
         self.status["read_share"] = self._log.position / max(self._log.num_bytes, 1)
