@@ -7,7 +7,7 @@ without a traceback and leaves with ``exit_code``; any other exception is a defe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -18,6 +18,9 @@ EXIT_INTERRUPTED = 5
 
 MAX_LISTED = 12
 """How many known names a message lists: of more, the nearest ones."""
+_ALIKE = 0.5
+"""How much like a wrong name a right one must be to be proposed."""
+_MAX_DIGITS = 18
 
 
 class RingletError(Exception):
@@ -41,16 +44,36 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        lowered = {candidate.lower(): candidate for candidate in names}
-        matches = get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-        hint = f" Did you mean '{lowered[matches[0]]}'?" if matches else ""
+        self.suggestion = next(iter(nearest_names(name, names, least=_ALIKE)), None)
+        hint = f" Did you mean '{self.suggestion}'?" if self.suggestion else ""
         if len(names) > MAX_LISTED:
-            nearest = get_close_matches(name.lower(), lowered, n=MAX_LISTED, cutoff=0.0)
-            names = [*sorted(lowered[match] for match in nearest), "…"]
+            names = [*sorted(nearest_names(name, names)[:MAX_LISTED]), "…"]
         super().__init__(f"unknown {kind} '{name}'.{hint} Known: {', '.join(names) or 'none'}")
         self.kind = kind
         self.name = name
-        self.suggestion = lowered[matches[0]] if matches else None
+
+
+def nearest_names(name: str, known: Iterable[str], *, least: float = 0.0) -> list[str]:
+    """The known names that are at least so much like ``name`` (0 to 1), the nearest first.
+
+    Of names that are equally like it the one wins that begins like it for longer, then the one with the nearest number:
+    resnet21 is nearer to resnet20 than to resnet32, and resnet51 nearer to resnet50 than to resnet56.
+    """
+    wanted = name.lower()
+    rated = [(_likeness(wanted, candidate.lower()), candidate) for candidate in known]
+    return [candidate for rating, candidate in sorted(rated, key=lambda one: (*one[0], one[1])) if -rating[0] >= least]
+
+
+def _likeness(wanted: str, candidate: str) -> tuple[float, int, int]:
+    """A key that sorts the nearest first: minus the ratio of equal letters, minus the equal beginning, the distance."""
+    pairs = zip(wanted, candidate, strict=False)
+    num_equal = next((place for place, (one, other) in enumerate(pairs) if one != other), len(wanted))
+    distance = abs(_digits(wanted) - _digits(candidate))
+    return -SequenceMatcher(None, candidate, wanted).ratio(), -num_equal, distance
+
+
+def _digits(name: str) -> int:
+    return int("".join(letter for letter in name if letter in "0123456789")[:_MAX_DIGITS] or 0)
 
 
 class SpecError(RingletError):

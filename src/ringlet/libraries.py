@@ -17,6 +17,8 @@ _EXTRAS = {
     "onnxruntime": ("ONNX Runtime", "onnx"),
     "torch": ("PyTorch", "torch"),
     "keras": ("Keras", "keras"),
+    "tensorflow": ("TensorFlow", "keras"),
+    "jax": ("JAX", "jax"),
     "pyarrow": ("Parquet (pyarrow)", "database"),
     "starlette": ("Starlette", "watch"),
     "uvicorn": ("Uvicorn", "watch"),
@@ -42,6 +44,14 @@ def require(name: str) -> Any:
     except ImportError as error:
         reason = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be used ({error})"
         raise UsageError(f'{title} {reason}. Install it with: pip install "ringlet[{extra}]"') from error
+
+
+def remedy(error: BaseException) -> str:
+    """How to get the library that an import did not find; empty for other errors and libraries."""
+    if not isinstance(error, ModuleNotFoundError) or error.name not in _EXTRAS:
+        return ""
+    title, extra = _EXTRAS[error.name]
+    return f'{title} is not installed. Install it with: pip install "ringlet[{extra}]"'
 
 
 def check_installed(library: str) -> None:

@@ -47,6 +47,21 @@ def test_train_says_one_epoch_in_both_places(num_epochs):
     assert len([line for line in lines if line.startswith("interrupted: ")]) == 1
 
 
+def test_before_anything_is_loaded_nothing_is_said():
+    """The import system is asked for the command line: Ctrl-C is pressed at that moment."""
+    code = (
+        "import os, signal, sys, ringlet.__main__\n"
+        "class Press:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'ringlet.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Press())\n"
+        "ringlet.__main__.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=LIMIT)
+    assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_predict_stops_at_once():
     from ringlet.cli.main import main
 

@@ -12,13 +12,26 @@ from ringlet.cli.main import main
 
 MISTAKES = [
     # wrong paths
-    ("train --dataset folder:nowhere", 1, "nowhere is not a folder"),
+    (
+        "train --dataset folder:nowhere",
+        1,
+        "nowhere is not a folder: expected one with a folder of images for",
+    ),
     ("train --dataset folder:empty", 1, "expected CLASS/*.png"),
     ("train --dataset npz:text.txt", 1, "text.txt: not a readable npz file"),
-    ("train --dataset cifar10", 1, "run 'ringlet datasets fetch cifar10'"),
+    (
+        "train --dataset cifar10",
+        1,
+        "fetch cifar10', or give the folder that has its files: --dataset-path FOLDER",
+    ),
     ("train --timeline nowhere/t.json", 2, "folder 'nowhere' does not exist. Make it first"),
     ("train --hostfile nowhere.txt", 2, "host file 'nowhere.txt' cannot be read"),
     ("run nowhere.py", 2, "script 'nowhere.py' is no file: give the path of a Python script"),
+    (
+        "run -np 2 python3 text.txt --lr 1",
+        2,
+        "leave it out, workers run under this Python: ringlet run … text.txt --lr 1",
+    ),
     ("predict out nowhere.png", 1, "cannot read nowhere.png: No such file or directory. Check the path"),
     ("predict out empty", 1, "no images in folder 'empty': expected files that end in .png"),
     # the wrong kind of file
@@ -30,13 +43,15 @@ MISTAKES = [
     ("checkpoints text.txt", 2, "give the run directory that `ringlet train` wrote"),
     ("train --config out", 2, "is a folder: give the file, such as 'out/config.toml'"),
     ("train out/model.safetensors", 2, "it is no text. Give the file that `ringlet init` wrote"),
-    ("train --run-dir out", 2, "exists and is not empty. Choose another with --run-dir"),
+    ("train --run-dir out", 2, "Choose another with --run-dir, or delete it; `ringlet resume out` goes on"),
     # typing errors
     ("tarin", 2, "unknown command 'tarin'. Did you mean 'train'?"),
     ("datasets mnist", 2, "Did you mean `ringlet datasets fetch mnist`?"),
     ("sql scor duckdb:x", 2, "unknown command 'scor'. Did you mean 'score'?"),
     ("train --num_epoch 3", 2, "unknown option '--num-epoch'. Did you mean '--num-epochs'?"),
     ("train --model resnt50", 2, "Did you mean 'resnet50'?"),
+    ("train --model resnet21", 2, "Did you mean 'resnet20'?"),
+    ("train --model resnet51", 2, "Did you mean 'resnet50'?"),
     ("train --dataset minst", 2, "unknown data set 'minst'. Did you mean 'mnist'?"),
     ("train --metrics acc", 2, "unknown metric 'acc'. Did you mean 'accuracy'?"),
     ("train --strategy avg", 2, "strategy = 'avg': expected sync, average:K"),

@@ -16,6 +16,8 @@ from ringlet.launch.cores import control_group_quota, thread_environment, usable
 from ringlet.launch.folder import JobFolder
 from ringlet.launch.frames import SIZE, Unpacker, pack
 from ringlet.launch.messages import MAX_TEXT, MessageReader, failed
+from ringlet.launch.worker import failure_text
+from ringlet.libraries import remedy
 
 HOSTILE = ["-oProxyCommand=id", "h;id", "$(id)", "a\nb", "`id`", "a b", "", "é", ".a", "a/b", "a@b", "a\0b", "x" * 254]
 
@@ -226,3 +228,11 @@ def test_any_bytes_are_messages_or_nothing(data):
 def test_a_very_long_traceback_is_cut():
     [message] = MessageReader().feed(failed("x" * 10**6, 1))
     assert len(message["text"]) == MAX_TEXT
+
+
+@pytest.mark.parametrize(("library", "extra"), [("torch", "torch"), ("tensorflow", "keras"), ("unheard_of", None)])
+def test_a_failure_says_how_to_get_the_library_that_an_import_did_not_find(library: str, extra: str | None):
+    text = failure_text(ModuleNotFoundError(f"No module named '{library}'", name=library))
+    assert text.splitlines()[0] == f"ModuleNotFoundError: No module named '{library}'"
+    assert text.splitlines()[1:] == ([] if extra is None else [remedy(ModuleNotFoundError(name=library))])
+    assert extra is None or text.endswith(f'Install it with: pip install "ringlet[{extra}]"')

@@ -75,6 +75,16 @@ def test_steps_per_epoch_limits_an_epoch(small_trainer):
     assert trainer.progress.num_steps == 6
 
 
+def test_a_batch_larger_than_the_data_is_told_and_not_padded(small_trainer):
+    trainer, whole = small_trainer(batch_size=100_000), small_trainer()
+    num_train = len(trainer.dataset.train)
+    assert f"larger than the training data ({num_train:,}): an epoch is one step" in " ".join(trainer.remarks)
+    assert trainer.replica.local_batch_size == num_train
+    trainer.fit(1)
+    assert trainer.progress.num_steps == 1
+    assert not any("larger than" in remark for remark in whole.remarks)
+
+
 def test_a_callback_can_stop_training(small_trainer):
     trainer = small_trainer(num_epochs=5)
     trainer.callbacks = (lambda event: "enough" if isinstance(event, EpochFinished) and event.epoch == 2 else None,)

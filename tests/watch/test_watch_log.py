@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from watched import STEPS, LoggedRun
 
+from ringlet.training.events import EventLog
 from ringlet.watch.document import Cursor
 from ringlet.watch.folder import find_run, read_picture
 from ringlet.watch.log import LogFollower
@@ -187,3 +189,28 @@ def test_a_folder_of_runs_is_told_apart_from_a_run(tmp_path):
         find_run(tmp_path)
     with pytest.raises(UsageError, match="does not exist"):
         find_run(tmp_path / "other")
+
+
+def test_a_run_whose_process_is_gone_is_not_running(tmp_path):
+    run, now = LoggedRun(tmp_path / "run"), [1_700_000_005.0]
+    view = RunView(run.path, clock=lambda: now[0])
+
+    def look_again() -> tuple[str, bool]:
+        view.look()
+        return view.status["state"], view.is_lost
+
+    with closing(EventLog(run.events)):
+        now[0] += 1000
+        assert look_again() == ("running", False)  # somebody has the log
+        now[0] -= 1000
+    assert look_again() == ("running", False)  # it may have been a moment ago
+    now[0] += 60
+    assert look_again() == ("gone", False)  # it may be started again
+    now[0] += 60
+    assert look_again() == ("gone", True)
+    now[0] = 1_700_000_005.0
+    run.resume("killed")
+    assert look_again() == ("running", False)
+    run.end()
+    now[0] += 1000
+    assert look_again() == ("finished", False)

@@ -10,6 +10,7 @@ import pytest
 from watched import LoggedRun, Watched
 
 from ringlet.cli.main import main
+from ringlet.training.events import EventLog
 from ringlet.watch import assets
 
 
@@ -50,10 +51,19 @@ def test_only_this_machine_is_answered_and_ctrl_c_is_a_good_end(tmp_path: Path):
 def test_it_ends_by_itself_when_the_runs_have(tmp_path: Path):
     first, second = LoggedRun(tmp_path / "first"), LoggedRun(tmp_path / "second")
     first.end()
-    with Watched(first.path, second.path, "--until-finished") as watched:
+    with closing(EventLog(second.events)), Watched(first.path, second.path, "--until-finished") as watched:
         lines = list(_until_news(watched, second))
         assert lines[-2:] == [b"event: over\n", b"data: {}\n"]
         assert watched.wait()[0] == 0
+
+
+def test_it_does_not_wait_for_a_run_that_was_killed(tmp_path: Path):
+    run = LoggedRun(tmp_path / "run")
+    run.epoch(1)
+    with Watched(run.path, "--until-finished") as watched:
+        code, said = watched.wait()
+    assert code == 0
+    assert f"{run.path}: its process is gone and has not said that it ended; `ringlet resume {run.path}`" in said
 
 
 def _until_news(watched: Watched, run: LoggedRun) -> list[bytes]:

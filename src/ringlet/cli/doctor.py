@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,18 +30,34 @@ def doctor(
         display.print_json({"checks": [check.to_dict() for check in checks], "tuning": choices})
         return
     console = display.results_console()
-    console.print(display.table(("", "What", "Found"), [(_mark(check), check.name, check.found) for check in checks]))
-    missing = [check for check in checks if check.advice]
-    for check in missing:
-        console.print(f"{check.name}: {display.clean(check.advice)}", soft_wrap=True)
-    if choices:
-        console.print(display.table(("Convolution", "Chosen algorithm"), choices.items()))
+    rows = [(_mark(check), check.name, check.found) for check in checks]
+    rows.append(("✓", "Convolutions measured", _counts(choices)))
+    console.print(display.table(("", "What", "Found"), rows))
+    for advice, names in _by_advice(checks).items():
+        console.print(f"{', '.join(names)}: {display.clean(advice)}", soft_wrap=True)
     if not any(check.status == "broken" for check in checks):
         console.print("Ringlet can train here.")
 
 
 def _mark(check: Check) -> str:
     return {"ok": "✓", "missing": "–", "broken": "✗"}[check.status]
+
+
+def _counts(choices: Mapping[str, str]) -> str:
+    """How many convolutions have a measured algorithm, and which; ``--json`` has every one."""
+    if not choices:
+        return "none yet"
+    counts = Counter(choices.values()).most_common()
+    return f"{len(choices)}: " + ", ".join(f"{number} {algorithm}" for algorithm, number in counts)
+
+
+def _by_advice(checks: Iterable[Check]) -> dict[str, list[str]]:
+    """What mends something, and all that it mends."""
+    found: dict[str, list[str]] = {}
+    for check in checks:
+        if check.advice:
+            found.setdefault(check.advice, []).append(check.name)
+    return found
 
 
 def command() -> Any:

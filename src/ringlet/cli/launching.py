@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ringlet.launch.plan import LaunchPlan
 
 NumWorkers = Annotated[
-    int | None, typer.Option("-n", "--num-workers", metavar="INT", help="Start so many workers", min=1, max=65536)
+    int | None,
+    typer.Option("-n", "-np", "--num-workers", metavar="INT", help="Start so many workers", min=1, max=65536),
 ]
 Hosts = Annotated[str | None, typer.Option("--hosts", metavar="HOST:N,…", help="Machines and their workers")]
 HostFile = Annotated[Path | None, typer.Option("--hostfile", metavar="FILE", help="The same from a file")]

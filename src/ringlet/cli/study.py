@@ -206,7 +206,7 @@ def _print(opened: StudyDirectory, summary: Summary, *, by_epoch: bool) -> None:
     for verdict in all_verdicts(summary):
         console.print(display.clean(f"{verdict.context}: {verdict.sentence}"), soft_wrap=True)
     if not can_draw():
-        display.note(NO_PLOTS)
+        display.note(NO_PLOTS.replace("DIR", str(opened.path)))
     display.note(f"report: {opened.path / 'report.html'}")
 
 

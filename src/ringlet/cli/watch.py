@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from ringlet.watch.run_view import RunView
 
 EXAMPLES = (
     ("ringlet watch", "the newest run in runs/"),
@@ -48,6 +51,9 @@ def watch(
     from ringlet.watch.server import serve
 
     serve(views, port, lambda address: _tell(address, open_page), until_finished=until_finished)
+    for view in views:
+        if until_finished and view.is_lost:
+            _tell_of_loss(view)
 
 
 def _chosen(given: list[Path]) -> list[Path]:
@@ -72,6 +78,15 @@ def _tell(address: str, open_page: bool) -> None:
         import webbrowser
 
         webbrowser.open(address)
+
+
+def _tell_of_loss(view: RunView) -> None:
+    """The run cannot say it any more."""
+    from ringlet.cli import display
+
+    display.note(
+        f"{view.path}: its process is gone and has not said that it ended; `ringlet resume {view.path}` goes on"
+    )
 
 
 def command() -> Any:

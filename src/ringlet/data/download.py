@@ -116,7 +116,10 @@ def _download_from_any(file: RemoteFile, output: BinaryIO, bases: tuple[str, ...
                     break
             elif _length(output) == before:
                 break
-    raise DataError(f"could not fetch {file.name}: {problem}. Run the same command again to resume, or try a mirror.")
+    raise DataError(
+        f"could not fetch {file.name}: {problem}. Run the same command again to resume; --base-url URL takes a mirror. "
+        "Without a network, copy the files from elsewhere and train with --dataset-path FOLDER"
+    )
 
 
 def _transfer(url: str, file: RemoteFile, output: BinaryIO, progress: Progress) -> str | None:

@@ -33,12 +33,12 @@ class Request:
         if train is not None:
             return train, self.test_path or self.path or train
         if not cached:
-            raise UsageError(f"data set '{self.name}' needs a path: give '{self.name}:PATH' or dataset_path")
+            raise UsageError(f"data set '{self.name}' needs a path: give '{self.name}:PATH' or --dataset-path")
         fetched = dataset_directory(self.name)
         if not fetched.is_dir():
             raise DataError(
                 f"data set '{self.name}' is not in the cache ({fetched}): run 'ringlet datasets fetch {self.name}', "
-                "or give the folder of its files as path"
+                "or give the folder that has its files: --dataset-path FOLDER"
             )
         return fetched, fetched
 

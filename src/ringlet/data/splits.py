@@ -14,6 +14,11 @@ _TEST = ("test", "testing")
 
 PART_NAMES = {"train": _TRAIN, "validation": _VALIDATION, "test": _TEST}
 """What the folder of each part may be called."""
+WHAT_IS_INSIDE = {
+    "folder": "a folder of images for each class, or with images and masks",
+    "masks": "folders of images and of masks",
+    "imagenet": "npz files",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ def split_folders(request: Request) -> SplitFolders:
     base, test_base = request.folders()
     for folder in {base, test_base}:
         if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder: expected one that holds the data of '{request.name}'")
+            raise DataError(f"{folder} is not a folder: expected one with {WHAT_IS_INSIDE.get(request.name, 'data')}")
     train = subfolder(base, _TRAIN)
     validation = subfolder(base, _VALIDATION) if train else None
     test: Path | None

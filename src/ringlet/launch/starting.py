@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from ringlet.launch.terminal import terminal_environment
 
 Command = Callable[[LaunchPlan, bool], Sequence[str]]
 """What ranks run, by the plan they are started with and whether an earlier attempt has made progress."""
+_INTERPRETER = re.compile(r"python[0-9.]*")
 
 
 def start(command: Sequence[str], plan: LaunchPlan) -> int:
@@ -185,8 +188,15 @@ def _checked(command: Sequence[str]) -> list[str]:
     if words[0] == "-m":
         _check_module(words[1])
     elif not Path(words[0]).is_file():
-        raise UsageError(f"script '{words[0]}' is no file: give the path of a Python script, or -m and a module")
+        raise UsageError(f"script '{words[0]}' is no file: {_likely_script(words)}")
     return words
+
+
+def _likely_script(words: Sequence[str]) -> str:
+    """What to write instead; other launchers want the interpreter named."""
+    if _INTERPRETER.fullmatch(Path(words[0]).name) and len(words) > 1:
+        return f"leave it out, workers run under this Python: ringlet run … {shlex.join(words[1:])}"
+    return "give the path of a Python script, or -m and a module"
 
 
 def _check_module(name: str) -> None:

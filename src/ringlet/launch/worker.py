@@ -22,6 +22,7 @@ from ringlet.comm import environments
 from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RankFailedError, RingletError
 from ringlet.launch import horovod, messages
 from ringlet.launch.lifeline import die_with_parent
+from ringlet.libraries import remedy
 
 EXIT_KEYBOARD = 130
 _WAIT_SECONDS = 60.0
@@ -115,7 +116,8 @@ def failure_text(error: BaseException) -> str:
     """The message of an error that a user can mend; of any other the traceback, without the frames of this module."""
     if isinstance(error, RingletError):
         return str(error)
-    return "".join(traceback.format_exception(type(error), error, _own_frames_removed(error.__traceback__))).rstrip()
+    text = "".join(traceback.format_exception(type(error), error, _own_frames_removed(error.__traceback__))).rstrip()
+    return f"{text}\n{remedy(error)}".rstrip()
 
 
 def _own_frames_removed(trace: TracebackType | None) -> TracebackType | None:

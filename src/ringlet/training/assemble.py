@@ -67,6 +67,22 @@ def samples_per_step(config: RunConfig, dataset: Dataset, comm: Communicator) ->
     return config.samples_per_step(comm.size, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if masks else DEFAULT_LOCAL_BATCH_SIZE)
 
 
+def samples_per_shard(config: RunConfig, num_train: int, global_batch_size: int, num_shards: int) -> int:
+    """The most samples of one shard in a step: a batch larger than the training data is never filled."""
+    num_copies = num_shards if config.partition == "replicated" else 1
+    return -(-min(global_batch_size, num_train * num_copies) // num_shards)
+
+
+def oversized_batch(num_train: int, global_batch_size: int) -> list[str]:
+    """A remark if the training data do not fill one batch."""
+    if global_batch_size <= num_train:
+        return []
+    return [
+        f"the global batch of {global_batch_size:,} samples is larger than the training data ({num_train:,}): "
+        "an epoch is one step with all of them. Smaller batches learn in more steps"
+    ]
+
+
 def make_spec(config: RunConfig, dataset: Dataset) -> ModelSpec:
     """The network of a run, fitted to the shape and classes of its data."""
     shape = config.input_shape or dataset.input_shape

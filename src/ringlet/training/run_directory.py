@@ -129,6 +129,9 @@ def _require_free(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         if not any(path.iterdir()):
             return
-        raise UsageError(f"run directory '{path}' exists and is not empty. Choose another with --run-dir, or delete it")
+        again = f"; `ringlet resume {path}` goes on with the run in it" if (path / CONFIG).is_file() else ""
+        raise UsageError(
+            f"run directory '{path}' exists and is not empty. Choose another with --run-dir, or delete it{again}"
+        )
     if path.exists() or path.is_symlink():
         raise UsageError(f"run directory '{path}' exists and is not a directory. Choose another with --run-dir")

@@ -89,6 +89,7 @@ class Trainer:
         self.remarks = assemble.check_workers(self.config, self.comm)
         self.dataset = dataset if isinstance(dataset, Dataset) else assemble.make_dataset(self.config)
         self.global_batch_size = assemble.samples_per_step(self.config, self.dataset, self.comm)
+        self.remarks += assemble.oversized_batch(len(self.dataset.train), self.global_batch_size)
         self.spec = model if isinstance(model, ModelSpec) else assemble.make_spec(self.config, self.dataset)
         assemble.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = assemble.make_figures(self.config, self.dataset, self.spec)
@@ -298,7 +299,9 @@ class Trainer:
             config.engine,
             self.spec,
             loss=self.loss,
-            local_batch_size=-(-self.global_batch_size // self.num_shards),
+            local_batch_size=assemble.samples_per_shard(
+                config, len(self.dataset.train), self.global_batch_size, self.num_shards
+            ),
             dtype=config.dtype,
             seed=config.seed,
             kernels=self.kernels,

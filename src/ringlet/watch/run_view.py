@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from ringlet.training.log_lock import is_held
 from ringlet.training.run_directory import EVENTS
 from ringlet.watch import folder
 from ringlet.watch.log import LogFollower
@@ -17,6 +19,10 @@ from ringlet.watch.values import count, number, table, text
 MAX_SERIES = 120
 THROUGHPUT_SECONDS = 0.5
 """Steps are counted so long for one point of the curve of samples per second."""
+GONE, QUIET_SECONDS = "gone", 10.0
+"""The state of a run that nobody writes any more and that has not said that it ended, after so long without news."""
+GONE_SECONDS = 120.0
+"""After so long it is not expected back: a launcher that starts workers again waits a minute at most."""
 _ABOUT = ("model", "dataset", "communicator", "engine", "device", "kernels")
 _ABOUT_NUMBERS = (
     "num_parameters",
@@ -27,6 +33,7 @@ _ABOUT_NUMBERS = (
     "num_machines",
     "num_shards",
 )
+_UNFINISHED = ("running", "validating", "trained")
 _OPTIONS = ("strategy", "optimizer", "dtype", "seed")
 
 
@@ -34,8 +41,9 @@ _OPTIONS = ("strategy", "optimizer", "dtype", "seed")
 class RunView:
     """Follows a run directory; :meth:`look` reads what is new. Not for several threads at once."""
 
-    def __init__(self, path: Path, *, max_points: int | None = None) -> None:
+    def __init__(self, path: Path, *, max_points: int | None = None, clock: Callable[[], float] = time.time) -> None:
         self.path, self.name = path, text(path.resolve().name, 200)
+        self._clock = clock
         self._max_points = max_points
         self._log = LogFollower(path / EVENTS)
         self.generation = 0
@@ -60,6 +68,8 @@ class RunView:
             self._begin()
         for record in news.records:
             self._take(record)
+        if not news.is_behind:
+            self._check_writer()
         self.status["num_broken"] += news.num_broken
         self.status["read_share"] = self._log.position / max(self._log.num_bytes, 1)
         return news.is_behind
@@ -68,6 +78,22 @@ class RunView:
     def has_ended(self) -> bool:
         """Whether the run said that nothing follows."""
         return bool(self.status.get("outcome"))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run's process is gone without a word, for so long that no launcher will start it again."""
+        return self.status["state"] == GONE and self._quiet_seconds() >= GONE_SECONDS
+
+    def _quiet_seconds(self) -> float:
+        time = number(self.status.get("time"))
+        return 0.0 if time is None else self._clock() - time
+
+    def _check_writer(self) -> None:
+        """Note that nobody writes the log any more: a run that was killed could not say so."""
+        if self.status["state"] not in _UNFINISHED or self._quiet_seconds() < QUIET_SECONDS:
+            return
+        if is_held(self.path / EVENTS) is False:
+            self.status["state"] = GONE
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """What is in the run directory now."""
@@ -84,6 +110,8 @@ class RunView:
                 self._offset = time - self._elapsed
             self._elapsed = max(self._elapsed, time - self._offset)
             self.status["time"], self.status["elapsed"] = time, self._elapsed
+        if self.status["state"] == GONE:
+            self.status["state"] = "running"
         handler = _HANDLERS.get(record["event"])
         if handler is not None:
             handler(self, record)

@@ -43,11 +43,11 @@ class Hub:
         self._lock = asyncio.Lock()
 
     async def follow(self) -> None:
-        """Look at the logs again and again; ends when all runs have, if that was asked for."""
+        """Look at the logs again and again; ends when all runs have or are lost, if that was asked for."""
         while not self.is_over:
             async with self._lock:
                 is_behind = await asyncio.to_thread(self._look)
-            if self._until_finished and not is_behind and all(run.has_ended for run in self.runs):
+            if self._until_finished and not is_behind and all(run.has_ended or run.is_lost for run in self.runs):
                 return
             await asyncio.sleep(0 if is_behind else POLL_SECONDS)
 

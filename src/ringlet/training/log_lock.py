@@ -1,0 +1,46 @@
+"""A mark on an event log that its writer lives: a lock of the file, which the system drops however a process ends.
+
+A run that is killed hard cannot write that it ended. Whoever watches it asks for the lock instead of waiting.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from time import sleep
+from typing import TextIO
+
+_ATTEMPTS, _PAUSE_SECONDS = 5, 0.01
+"""A watcher that looks has the lock for an instant; the writer tries again then."""
+
+
+def hold(file: TextIO) -> bool:
+    """Mark an open log as being written, until it is closed or the process ends; False where locks do not work."""
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sleep(_PAUSE_SECONDS)
+        except OSError:
+            return False
+        else:
+            return True
+    return False
+
+
+def is_held(path: Path) -> bool | None:
+    """Whether somebody writes this log; None if that cannot be found out."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False
