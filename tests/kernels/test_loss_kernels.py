@@ -169,4 +169,4 @@ def test_losses_of_perfect_predictions_are_zero(lab):
 def test_an_unknown_loss_is_an_error():
     values = np.zeros((1, 8))
     with pytest.raises(UnknownNameError, match="Did you mean 'mse'"):
-        load("reference").loss("mze", values, values, None, n=8, scale=1.0)
+        load("reference").loss("msee", values, values, None, n=8, scale=1.0)
