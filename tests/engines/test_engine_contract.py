@@ -34,11 +34,6 @@ ON_KERAS = {
     "jax": COMPILED,
 }
 """All families where nothing is compiled; elsewhere a few, since compiling takes its time."""
-QUICKLY_COMPILED = {
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
-}
-"""For JAX and TensorFlow, which would compile longer than they compute here."""
 EXTRAS = {"torch": "keras,torch", "tensorflow": "keras", "jax": "jax"}
 
 
@@ -60,7 +55,6 @@ def test_keras_engine(backend, tmp_path):
         pytest.skip(f"the engine keras on {backend} needs {missing[0]}: pip install 'ringlet[{EXTRAS[backend]}]'")
     names = [name for name in ON_KERAS[backend] if name != "resuming" or importlib.util.find_spec("torch")]
     ours = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "RINGLET_TUNING": "off", "RINGLET_CACHE": str(tmp_path)}
-    ours |= QUICKLY_COMPILED
     process = subprocess.run(
         [sys.executable, "-W", "ignore", str(Path(__file__).with_name("engine_checks.py")), *names],
         env={**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), **ours},

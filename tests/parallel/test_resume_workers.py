@@ -9,8 +9,7 @@ import pytest
 from harness import run_ranks
 
 CHECKS = Path(__file__).with_name("resume_checks.py")
-STEPS = range(1, 15)
-"""Of three epochs of five steps: breaks in the first, a middle and the last epoch, within and between them."""
+STEPS = range(1, 40)
 pytestmark = pytest.mark.xdist_group("resume_workers")  # one process makes the journeys for all tests
 
 

@@ -31,6 +31,7 @@ def _all(comm: Communicator, *checks: Callable[[Communicator], Any]) -> dict[str
         try:
             results[check.__name__] = {"value": check(comm)}
         except Exception as error:
-            is_missing = isinstance(error, ModuleNotFoundError) and error.name == "accelerate"
-            results[check.__name__] = {"missing": str(error)} if is_missing else {"error": traceback.format_exc()}
+            results[check.__name__] = {"error": traceback.format_exc()}
+            if isinstance(error, ModuleNotFoundError) and error.name == "accelerate":
+                results[check.__name__] = {"missing": "needs Accelerate: pip install accelerate"}
     return results

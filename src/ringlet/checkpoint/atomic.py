@@ -8,7 +8,6 @@ and perhaps a partial directory, which :func:`remove_partials` recognises and re
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
+from ringlet.file_locks import try_lock
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SPARE_BYTES = 1 << 16
@@ -204,21 +204,10 @@ def _locked(directory: Path) -> Iterator[None]:
     """Hold a lock that ends with this process, where the file system has such locks."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        _try_lock(descriptor)
+        try_lock(descriptor)
         yield
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool | None:
-    """Whether the lock was free; None where there are no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 def _in_use(partial: Path) -> bool:
@@ -228,7 +217,7 @@ def _in_use(partial: Path) -> bool:
     except OSError:
         return False
     try:
-        free = _try_lock(descriptor)
+        free = try_lock(descriptor)
         return time.time() - partial.stat().st_mtime < _UNKNOWN_OWNER_SECONDS if free is None else not free
     finally:
         os.close(descriptor)

@@ -6,7 +6,6 @@ only then renamed. An archive is unpacked afterwards and removed.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
@@ -20,6 +19,7 @@ from ringlet.data.archives import extract_tar
 from ringlet.data.cache import dataset_directory
 from ringlet.data.remote import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import DataError, UnknownNameError, UsageError
+from ringlet.file_locks import try_lock
 
 Progress = Callable[[str, int, int], None]
 
@@ -173,10 +173,8 @@ def _length(output: BinaryIO) -> int:
 
 
 def _lock(output: BinaryIO, part: Path) -> None:
-    try:
-        fcntl.flock(output.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise DataError(f"{part} is being written by another process: wait for it to finish") from error
+    if try_lock(output.fileno()) is False:
+        raise DataError(f"{part} is being written by another process: wait for it to finish")
 
 
 def _digest(path: Path) -> str:

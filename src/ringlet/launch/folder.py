@@ -9,6 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ringlet.file_locks import try_lock
+
 _PREFIX = "ringlet-job-"
 _LOCK = "lock"
 
@@ -42,9 +44,6 @@ def _sweep(parent: Path) -> None:
 def _is_abandoned(lock: Path) -> bool:
     descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor) is True
     finally:
         os.close(descriptor)
-    return True

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, RingletError, UsageError
+from ringlet.file_locks import try_lock
 from ringlet.study.grid import Place
 from ringlet.study.preparation import Plan
 
@@ -79,10 +79,8 @@ class StudyDirectory:
     def locked(self) -> Iterator[None]:
         """Keep others from running the same study meanwhile."""
         with (self.path / PLAN).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(f"study '{self.path}' is being run by another process: wait for it") from None
+            if try_lock(file.fileno()) is False:
+                raise UsageError(f"study '{self.path}' is being run by another process: wait for it")
             yield
 
 

@@ -5,28 +5,23 @@ A run that is killed hard cannot write that it ended. Whoever watches it asks fo
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from time import sleep
 from typing import TextIO
 
+from ringlet.file_locks import try_lock
+
 _ATTEMPTS, _PAUSE_SECONDS = 5, 0.01
 """A watcher that looks has the lock for an instant; the writer tries again then."""
 
 
-def hold(file: TextIO) -> bool:
-    """Mark an open log as being written, until it is closed or the process ends; False where locks do not work."""
+def hold(file: TextIO) -> None:
+    """Mark an open log as being written, until it is closed or the process ends; nothing where locks do not work."""
     for _ in range(_ATTEMPTS):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sleep(_PAUSE_SECONDS)
-        except OSError:
-            return False
-        else:
-            return True
-    return False
+        if try_lock(file.fileno()) is not False:
+            return
+        sleep(_PAUSE_SECONDS)
 
 
 def is_held(path: Path) -> bool | None:
@@ -36,11 +31,7 @@ def is_held(path: Path) -> bool | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
+        free = try_lock(descriptor, shared=True)
+        return None if free is None else not free
     finally:
         os.close(descriptor)
-    return False

@@ -85,8 +85,8 @@ class RunView:
         return self.status["state"] == GONE and self._quiet_seconds() >= GONE_SECONDS
 
     def _quiet_seconds(self) -> float:
-        time = number(self.status.get("time"))
-        return 0.0 if time is None else self._clock() - time
+        latest = number(self.status.get("time"))
+        return 0.0 if latest is None else self._clock() - latest
 
     def _check_writer(self) -> None:
         """Note that nobody writes the log any more: a run that was killed could not say so."""
