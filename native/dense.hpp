@@ -39,6 +39,7 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
                     const Epilogue<T>& epilogue) {
     T* panels = scratch_array<T>(kScratchShared0, depth * lanes);
     pack_panels<T, Width>(depth, lanes, x, panels);
+    const bool plain = !epilogue.bias && !epilogue.accumulate && !epilogue.relu;
     const bool gather = depth_stride != 1;  // A is a transpose: its rows lie side by side
     const long blocks = (rows + kRowBlock - 1) / kRowBlock;
 #pragma omp parallel num_threads(num_threads()) if (rows * depth * lanes > 65536)
@@ -56,13 +57,17 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
             in_halving_tiles<kTileRows>(count, [&](auto tile_rows, long row) {
                 in_vector_tiles(lanes / Width, [&](auto tile_vectors, long vector) {
                     constexpr int Rows = decltype(tile_rows)::value, Vectors = decltype(tile_vectors)::value;
+                    const auto multiply = [&](T* c, long c_stride) {
+                        multiply_tile<T, Width, Rows, Vectors>(depth, block_a + row * block_row_stride, block_row_stride, block_depth_stride,
+                                                               panels + vector * Width * depth, Vectors * Width, c, c_stride);
+                    };
+                    T* target = y + (first + row) * lanes + vector * Width;
+                    if (plain) return multiply(target, lanes);
                     T tile[Rows * Vectors * Width];
                     long offset[Vectors];
                     for (int j = 0; j < Vectors; ++j) offset[j] = j * Width;
-                    multiply_tile<T, Width, Rows, Vectors>(depth, block_a + row * block_row_stride, block_row_stride,
-                                                           block_depth_stride, panels + vector * Width * depth, Vectors * Width, tile);
-                    finish_tile<T, Width, Rows, Vectors>(tile, y + (first + row) * lanes + vector * Width, lanes, offset, epilogue,
-                                                         first + row);
+                    multiply(tile, Vectors * Width);
+                    finish_tile<T, Width, Rows, Vectors>(tile, target, lanes, offset, epilogue, first + row);
                 });
             });
         }
@@ -83,18 +88,6 @@ void dense_backward_data(long outputs, long inputs, long lanes, const T* dy, con
     });
 }
 
-// Stores the first `columns` of each row of a tile.
-template <typename T, int Width, int Rows, int Vectors>
-inline void store_columns(const T* tile, T* target, long row_stride, long columns) {
-    for (int i = 0; i < Rows; ++i)
-        if (columns == Vectors * Width)
-            unroll<Vectors>([&](auto j) {
-                store(target + i * row_stride + j * Width, load<Vec<T, Width>>(tile + (i * Vectors + j) * Width));
-            });
-        else
-            for (long j = 0; j < columns; ++j) target[i * row_stride + j] = tile[i * Vectors * Width + j];
-}
-
 // dweight = dy * x^T: a panel of inputs is transposed once and serves all outputs.
 template <typename T>
 void dense_backward_weight(long outputs, long inputs, long lanes, const T* x, const T* dy, T* dweight) {
@@ -110,9 +103,14 @@ void dense_backward_weight(long outputs, long inputs, long lanes, const T* x, co
             transpose(columns, lanes, x + first * lanes, lanes, panel, Columns);
             in_halving_tiles<kTileRows>(outputs, [&](auto rows, long row) {
                 constexpr int Rows = decltype(rows)::value;
+                const auto multiply = [&](T* c, long c_stride) {
+                    multiply_tile<T, Width, Rows, Vectors>(lanes, dy + row * lanes, lanes, 1, panel, Columns, c, c_stride);
+                };
+                T* target = dweight + row * inputs + first;
+                if (columns == Columns) return multiply(target, inputs);
                 T tile[Rows * Columns];
-                multiply_tile<T, Width, Rows, Vectors>(lanes, dy + row * lanes, lanes, 1, panel, Columns, tile);
-                store_columns<T, Width, Rows, Vectors>(tile, dweight + row * inputs + first, inputs, columns);
+                multiply(tile, Columns);
+                for (int i = 0; i < Rows; ++i) memcpy(target + i * inputs, tile + i * Columns, sizeof(T) * columns);
             });
         }
     }

@@ -15,10 +15,11 @@
 
 namespace ringlet::RINGLET_ISA {
 
-// tile[i][j] = sum_d a[i * row_stride + d * depth_stride] * b[d * b_stride + j * Width …], stored one after the other.
+// c[i * c_stride + j * Width …] = sum_d a[i * row_stride + d * depth_stride] * b[d * b_stride + j * Width …].
 // Not inlined: inside larger functions the compiler runs out of registers for the strides.
 template <typename T, int Width, int Rows, int Vectors>
-__attribute__((noinline)) void multiply_tile(long depth, const T* a, long row_stride, long depth_stride, const T* b, long b_stride, T* tile) {
+__attribute__((noinline)) void multiply_tile(long depth, const T* a, long row_stride, long depth_stride, const T* b, long b_stride, T* c,
+                                             long c_stride = Vectors * Width) {
     using V = Vec<T, Width>;
     V acc[Rows][Vectors], right[Vectors];
     unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { acc[i][j] = V{}; }); });
@@ -31,7 +32,7 @@ __attribute__((noinline)) void multiply_tile(long depth, const T* a, long row_st
         a += depth_stride;
         b += b_stride;
     }
-    unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { store(tile + (i * Vectors + j) * Width, acc[i][j]); }); });
+    unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { store(c + i * c_stride + j * Width, acc[i][j]); }); });
 }
 
 // What happens to a finished vector: y = value (+ bias) (+ y), ReLU on top, zero where a mask is not positive.

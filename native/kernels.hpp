@@ -53,7 +53,7 @@ struct Kernels {
     void (*dense_backward_weight)(long outputs, long inputs, long lanes, const T* x, const T* dy, T* dweight);
 
     void (*max_pool2d_forward)(const PoolShape&, const T* x, T* y, uint16_t* argmax, bool relu);
-    void (*max_pool2d_backward)(const PoolShape&, const T* dy, const uint16_t* argmax, T* dx, bool accumulate);
+    void (*max_pool2d_backward)(const PoolShape&, const T* dy, const uint16_t* argmax, T* dx, T* sums, bool accumulate);
     void (*avg_pool2d_forward)(const PoolShape&, const T* x, T* y);
     void (*avg_pool2d_backward)(const PoolShape&, const T* dy, T* dx, bool accumulate);
 

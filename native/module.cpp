@@ -329,12 +329,14 @@ void max_pool2d_forward(In x, Out y, Out argmax, Pair kernel, Pair stride, Pair 
     });
 }
 
-void max_pool2d_backward(In dy, In argmax, Out dx, Pair kernel, Pair stride, Pair padding, bool accumulate) {
+void max_pool2d_backward(In dy, In argmax, Out dx, Out sums, Pair kernel, Pair stride, Pair padding, bool accumulate) {
     const PoolShape s = pool_shape(dx, dy, kernel, stride, padding);
     require_same_shape(dy, argmax);
+    require(!sums.is_valid() || size_of(sums) == s.channels, "sums must have one element per channel");
     by_dtype(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.max_pool2d_backward(s, read<T>(dy), read<uint16_t>(argmax), write<T>(dx), accumulate);
+        T* totals = sums.is_valid() ? write<T>(sums) : nullptr;
+        k.max_pool2d_backward(s, read<T>(dy), read<uint16_t>(argmax), write<T>(dx), totals, accumulate);
     });
 }
 
@@ -591,8 +593,8 @@ NB_MODULE(_native, m) {
     m.def("dense_backward_weight", &dense_backward_weight, "x"_a, "dy"_a, "dweight"_a, Unlocked());
     m.def("max_pool2d_forward", &max_pool2d_forward, "x"_a, "y"_a, "argmax"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a,
           "relu"_a = false, Unlocked());
-    m.def("max_pool2d_backward", &max_pool2d_backward, "dy"_a, "argmax"_a, "dx"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a,
-          "accumulate"_a, Unlocked());
+    m.def("max_pool2d_backward", &max_pool2d_backward, "dy"_a, "argmax"_a, "dx"_a, "sums"_a.none() = nb::none(), nb::kw_only(), "kernel"_a,
+          "stride"_a, "padding"_a, "accumulate"_a, Unlocked());
     m.def("avg_pool2d_forward", &avg_pool2d_forward, "x"_a, "y"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a, Unlocked());
     m.def("avg_pool2d_backward", &avg_pool2d_backward, "dy"_a, "dx"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a, "accumulate"_a,
           Unlocked());

@@ -86,18 +86,22 @@ void max_pool_pairs(const PoolShape& s, const T* x, T* y, uint16_t* argmax, bool
         }
 }
 
+// Both give the sum of what flows back.
 template <typename T, int Width>
-void max_pool_pairs_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
+double max_pool_pairs_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
     using V = Vec<T, Width>;
     using I = Vec<typename IndexOf<T>::type, Width>;
     const long row = s.width * s.lanes;
-    for (long p = 0; p < s.out_height; ++p)
+    double total = 0;
+    for (long p = 0; p < s.out_height; ++p) {
+        V sum{};
         for (long q = 0; q < s.out_width; ++q) {
             T* corner = dx + 2 * p * row + 2 * q * s.lanes;
             const long at = (p * s.out_width + q) * s.lanes;
             for (long lane = 0; lane < s.lanes; lane += Width) {
                 const V gradient = load<V>(dy + at + lane);
                 const I index = __builtin_convertvector(load<Vec<uint16_t, Width>>(argmax + at + lane), I);
+                sum += index == splat_index<I>(kNoElement) ? V{} : gradient;
                 unroll<4>([&](auto k) {
                     T* target = corner + k / 2 * row + k % 2 * s.lanes + lane;
                     const V value = index == splat_index<I>(k) ? gradient : V{};
@@ -105,6 +109,9 @@ void max_pool_pairs_backward(const PoolShape& s, const T* dy, const uint16_t* ar
                 });
             }
         }
+        total += horizontal_sum<T, Width>(sum);
+    }
+    return total;
 }
 
 template <typename T, int Width>
@@ -145,14 +152,17 @@ inline bool windows_tile_input(const PoolShape& s) {
 }
 
 template <typename T, int Width>
-void max_pool_plane_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
+double max_pool_plane_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool add) {
     if (windows_are_pairs(s)) return max_pool_pairs_backward<T, Width>(s, dy, argmax, dx, add);
     using V = Vec<T, Width>;
     using I = Vec<typename IndexOf<T>::type, Width>;
+    double total = 0;
     for_each_window(s, [&](long at, const Window& w) {
+        V sum{};
         for (long lane = 0; lane < s.lanes; lane += Width) {
             const V gradient = load<V>(dy + at * s.lanes + lane);
             const I index = __builtin_convertvector(load<Vec<uint16_t, Width>>(argmax + at * s.lanes + lane), I);
+            sum += index == splat_index<I>(kNoElement) ? V{} : gradient;
             for (long row = w.row_first; row < w.row_last; ++row)
                 for (long column = w.column_first; column < w.column_last; ++column) {
                     const I here = splat_index<I>((row - w.row_origin) * s.kernel_w + column - w.column_origin);
@@ -162,7 +172,9 @@ void max_pool_plane_backward(const PoolShape& s, const T* dy, const uint16_t* ar
                     store(target, value);
                 }
         }
+        total += horizontal_sum<T, Width>(sum);
     });
+    return total;
 }
 
 template <typename T, typename Plane>
@@ -177,11 +189,13 @@ void pool_backward(const PoolShape& s, T* dx, bool accumulate, Plane plane) {
 }
 
 template <typename T>
-void max_pool2d_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, bool accumulate) {
+void max_pool2d_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, T* sums, bool accumulate) {
     const long out_plane = s.out_height * s.out_width * s.lanes;
     with_width<T>(s.lanes, [&](auto width) {
         pool_backward(s, dx, accumulate, [&](long c, T* target, bool add) {
-            max_pool_plane_backward<T, decltype(width)::value>(s, dy + c * out_plane, argmax + c * out_plane, target, add);
+            constexpr int Width = decltype(width)::value;
+            const double sum = max_pool_plane_backward<T, Width>(s, dy + c * out_plane, argmax + c * out_plane, target, add);
+            if (sums) sums[c] = T(sum);
         });
     });
 }

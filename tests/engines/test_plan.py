@@ -43,6 +43,17 @@ def test_relu_stays_apart_when_something_else_reads_its_input():
     assert [(fused.node.op, fused.relu) for fused in fuse(spec)] == [("conv2d", False), ("relu", False), ("add", False)]
 
 
+def test_a_pool_sums_up_the_bias_of_the_convolution_below_if_nobody_else_reads_that(reference):
+    def convolution():
+        return b.conv2d(b.image_input((1, 4, 4)), 2, kernel=3, padding=1)
+
+    alone = b.flatten(b.max_pool2d(b.relu(convolution()), kernel=2))
+    assert "bias_backward" not in kernel_names(b.build("alone", alone), reference, loss="mse")
+    x = convolution()
+    both = b.concat(b.flatten(b.max_pool2d(x, kernel=2)), b.flatten(x))
+    assert "bias_backward" in kernel_names(b.build("both", both), reference, loss="mse")
+
+
 def test_softmax_and_its_cross_entropy_need_no_softmax_gradient(reference):
     spec = zoo.create("simplemlp")
     assert "softmax_backward" not in kernel_names(spec, reference)

@@ -75,6 +75,12 @@ def test_every_applicable_algorithm_is_tried_once_per_shape(reference):
     assert kernels.algorithms == []
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(0.95, "direct"), (0.8, "gemm")])
+def test_another_algorithm_than_that_of_the_rule_must_be_clearly_faster(reference, monkeypatch, seconds, expected):
+    monkeypatch.setattr(tuning, "_time", lambda call: seconds if call.keywords["algorithm"] == "gemm" else 1.0)
+    assert set(chosen(NativeReplica(network(), local_batch_size=4, kernels=CountingKernels(reference)))) == {expected}
+
+
 def test_preparation_leaves_nothing_to_measure_in_a_step(reference):
     kernels = CountingKernels(reference)
     replica = NativeReplica(network(), local_batch_size=4, kernels=kernels)

@@ -74,8 +74,10 @@ def check_max(lab, pool: Pool, n: int, *, accumulate: bool) -> None:
     lab.assert_activation(y, y_torch, n, factor=0.1)
     before = lab.gradient(n, pool.channels, *pool.size)
     dx = before.copy() if accumulate else np.full_like(before, np.nan)
-    lab.kernels.max_pool2d_backward(dy, argmax, dx, **pool.window, accumulate=accumulate)
+    sums = np.full(pool.channels, np.nan, lab.dtype)
+    lab.kernels.max_pool2d_backward(dy, argmax, dx, sums, **pool.window, accumulate=accumulate)
     lab.assert_gradient(dx, x_torch.grad + lab.constant(before, n) if accumulate else x_torch.grad, n)
+    lab.assert_close(sums, x_torch.grad.sum((0, 2, 3)))
 
 
 def check_average(lab, pool: Pool, n: int, *, accumulate: bool) -> None:
@@ -168,6 +170,7 @@ def test_a_relu_on_top_of_the_maximum_equals_torch(lab, n, pool):
     lab.kernels.max_pool2d_forward(x, y, argmax, **pool.window, relu=True)
     lab.assert_activation(y, y_torch, n, factor=0.1)
     np.testing.assert_array_equal(argmax == NO_ELEMENT, y == 0)
-    dx = np.full(x.shape, np.nan, lab.dtype)
-    lab.kernels.max_pool2d_backward(dy, argmax, dx, **pool.window, accumulate=False)
+    dx, sums = np.full(x.shape, np.nan, lab.dtype), np.full(pool.channels, np.nan, lab.dtype)
+    lab.kernels.max_pool2d_backward(dy, argmax, dx, sums, **pool.window, accumulate=False)
     lab.assert_gradient(dx, x_torch.grad, n)
+    lab.assert_close(sums, x_torch.grad.sum((0, 2, 3)))

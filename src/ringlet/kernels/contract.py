@@ -170,13 +170,17 @@ class Kernels(Protocol):
         dy: Floats,
         argmax: NDArray[np.uint16],
         dx: Floats,
+        sums: Floats | None = None,
         *,
         kernel: Pair,
         stride: Pair,
         padding: Pair,
         accumulate: bool,
     ) -> None:
-        """Each ``dy`` goes to the element that ``argmax`` names, if any; overlapping windows add up."""
+        """Each ``dy`` goes to the element that ``argmax`` names, if any; overlapping windows add up.
+
+        ``sums`` (one per channel) gets what flows back in all, without what ``dx`` held before.
+        """
 
     def avg_pool2d_forward(self, x: Floats, y: Floats, *, kernel: Pair, stride: Pair, padding: Pair) -> None:
         """Mean of each window over the elements inside ``x`` (padding is not counted)."""

@@ -32,6 +32,10 @@ class Emitter:
     """Results of a ReLU with a single consumer, which may take its gradient back through that ReLU at once."""
     rectified: set[str] = field(default_factory=set)
     """Those of them whose consumer has done so."""
+    bias_gradients: Mapping[str, Floats] = field(default_factory=dict)
+    """By values with a single consumer, which may sum up what it gives back: where the sums of channels belong."""
+    summed: set[str] = field(default_factory=set)
+    """Those of them whose consumer has done so."""
     calls: list[Call] = field(default_factory=list)
     _pending: dict[str, Tensor] = field(default_factory=dict)
     _saved: dict[tuple[str, str], Tensor] = field(default_factory=dict)

@@ -152,12 +152,10 @@ class Plan:
         return chosen
 
 
-def _rectified_for_one(nodes: Iterable[FusedNode]) -> frozenset[str]:
-    """Results of a fused ReLU that a single node reads."""
+def _read_once(nodes: Iterable[FusedNode]) -> list[FusedNode]:
+    """Those whose result a single node reads."""
     uses = Counter(name for fused in nodes for name in fused.inputs)
-    return frozenset(
-        fused.output for fused in nodes if fused.relu and fused.node.op in TAKES_RELU and uses[fused.output] == 1
-    )
+    return [fused for fused in nodes if uses[fused.output] == 1]
 
 
 def compile_plan(
@@ -228,14 +226,19 @@ class _ProgramWriter:
         kept = {self._output, self._head.prediction}
         values = place_values(operations, self._shapes, self.dtype, kept=kept)
         flat = self.tensors
+        read_once = [fused for fused in _read_once(self._nodes) if fused.output not in kept]
+        rectified = {fused.output for fused in read_once if fused.relu and fused.node.op in TAKES_RELU}
+        biases = {fused.output: f"{fused.node.name}.bias" for fused in read_once if not fused.relu}
+        gradients = flat.gradients.views
         emit = Emitter(
             self.dtype,
             values,
             flat.parameters.views,
-            flat.gradients.views,
+            gradients,
             flat.state.views,
             self._trainable,
-            _rectified_for_one(self._nodes) - kept,
+            frozenset(rectified),
+            bias_gradients={value: gradients[name] for value, name in biases.items() if name in gradients},
         )
         return operations, emit
 

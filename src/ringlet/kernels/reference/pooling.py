@@ -43,18 +43,21 @@ def max_pool2d_backward(
     dy: Floats,
     argmax: NDArray[np.uint16],
     dx: Floats,
+    sums: Floats | None = None,
     *,
     kernel: Pair,
     stride: Pair,
     padding: Pair,
     accumulate: bool,
 ) -> None:
-    """Each ``dy`` goes to the element that ``argmax`` names; overlapping windows add up."""
+    """Each ``dy`` goes to the element that ``argmax`` names; overlapping windows add up, ``sums`` gets the totals."""
     if not accumulate:
         dx[...] = 0
     for tap in _taps(dx, dy, kernel, stride, padding):
         chosen = argmax[:, *tap.outputs] == tap.row * kernel[1] + tap.column
         dx[:, *tap.inputs] += dy[:, *tap.outputs] * chosen
+    if sums is not None:
+        np.sum(dy, axis=(1, 2, 3), where=argmax != NO_ELEMENT, out=sums)
 
 
 def avg_pool2d_forward(x: Floats, y: Floats, *, kernel: Pair, stride: Pair, padding: Pair) -> None:

@@ -78,6 +78,11 @@ class Operation(ABC):
         """The bias, if the node has one."""
         return emit.parameters.get(f"{self.fused.node.name}.bias")
 
+    def emit_bias_gradient(self, emit: Emitter, dy: Tensor) -> None:
+        """Sum up what arrives at the bias, unless whoever reads the output has done so."""
+        if self.bias(emit) is not None and self.output not in emit.summed:
+            emit.call("bias_backward", dy, self.parameter_gradient(emit, "bias"))
+
     def before_relu(self, emit: Emitter) -> Tensor:
         """The output's gradient, taken back through the ReLU that the operation absorbed."""
         gradient = emit.gradient(self.output)

@@ -31,8 +31,7 @@ class Convolution(Operation):
         """Gradients of weight, bias and input."""
         x, dy = emit.values[self.inputs[0]], self.before_relu(emit)
         emit.call("conv2d_backward_weight", x, dy, self.parameter_gradient(emit, "weight"), **self._geometry())
-        if self.bias(emit) is not None:
-            emit.call("bias_backward", dy, self.parameter_gradient(emit, "bias"))
+        self.emit_bias_gradient(emit, dy)
         if (target := emit.target(self.inputs[0])) is not None:
             dx, accumulate = target
             weight = self.parameter(emit, "weight")
@@ -82,8 +81,7 @@ class TransposedConvolution(Operation):
         """Gradients of weight, bias and input; a second contribution to the input goes through a buffer of its own."""
         x, dy = emit.values[self.inputs[0]], self.before_relu(emit)
         emit.call("conv2d_backward_weight", dy, x, self.parameter_gradient(emit, "weight"), **self._geometry())
-        if self.bias(emit) is not None:
-            emit.call("bias_backward", dy, self.parameter_gradient(emit, "bias"))
+        self.emit_bias_gradient(emit, dy)
         if self.inputs[0] in emit.trainable:
             dx = emit.like(self.inputs[0])
             weight = self.parameter(emit, "weight")

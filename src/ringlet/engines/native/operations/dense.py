@@ -26,8 +26,7 @@ class Dense(Operation):
         """Gradients of weight, bias and input."""
         x, dy = emit.values[self.inputs[0]], self.before_relu(emit)
         emit.call("dense_backward_weight", x, dy, self.parameter_gradient(emit, "weight"))
-        if self.bias(emit) is not None:
-            emit.call("bias_backward", dy, self.parameter_gradient(emit, "bias"))
+        self.emit_bias_gradient(emit, dy)
         if (target := emit.target(self.inputs[0])) is not None:
             dx, accumulate = target
             emit.call("dense_backward_data", dy, self.parameter(emit, "weight"), dx, accumulate=accumulate)

@@ -41,11 +41,14 @@ class _MaxPool(_Pool):
         emit.call("max_pool2d_forward", x, y, self._argmax(emit), relu=self.relu, **self.window())
 
     def backward(self, emit: Emitter) -> None:
-        """One call."""
-        if (target := emit.target(self.inputs[0])) is not None:
+        """One call; few elements flow back, so that the bias below is summed up here at little cost."""
+        (source,) = self.inputs
+        if (target := emit.target(source)) is not None:
             dx, accumulate = target
-            dy = self.as_image(emit.gradient(self.output))
-            emit.call("max_pool2d_backward", dy, self._argmax(emit), dx, accumulate=accumulate, **self.window())
+            dy, sums = self.as_image(emit.gradient(self.output)), emit.bias_gradients.get(source)
+            if sums is not None:
+                emit.summed.add(source)
+            emit.call("max_pool2d_backward", dy, self._argmax(emit), dx, sums, accumulate=accumulate, **self.window())
 
     def _argmax(self, emit: Emitter) -> Tensor:
         shape = self.as_image(emit.values[self.output]).shape
