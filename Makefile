@@ -17,17 +17,21 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find src native -type f \
 	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
 CHECKED := src tests benchmarks examples scripts
+# The optional dependencies that the tests need; torch comes by itself.
+EXTRAS := database dev docs jax keras mlflow mpi onnx openvino prometheus report tensorboard watch
+comma := ,
+empty :=
 
 # One thread per process, as the tests run in PYTEST_WORKERS processes; where a test has more, they do not spin while they
-# wait. Caches stay inside the repository's build folder.
+# wait. Caches stay inside the repository's build folder, compiled modules among them: hundreds of processes load them.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=passive RINGLET_CACHE=$(CURDIR)/build/test-cache \
-	RINGLET_TEST_WHEEL=$(CURDIR)/dist
+	RINGLET_TEST_WHEEL=$(CURDIR)/dist PYTHONDONTWRITEBYTECODE=
 
 # The variable silences an advertisement of the theme's makers. With --quiet warnings would not count as errors.
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .DELETE_ON_ERROR:
-.PHONY: help install train test lint check-docs check-kernels bench docs package clean
+.PHONY: help install prepare train test lint check-docs check-kernels bench docs package clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -35,10 +39,13 @@ help:  ## this list
 
 install: $(VENV)/.installed  ## install Ringlet into .venv
 
+prepare: $(VENV)/.installed-dev  ## install Ringlet and all that the tests need
+
 train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAIN_OPTIONS="--model … --dataset …")
 	$(BIN)/ringlet train $(TRAIN_OPTIONS)
 
-test: lint check-docs check-kernels  ## lint, types, import rules, documentation and all tests
+test:  ## lint, types, import rules, documentation and all tests
+	$(MAKE) --no-print-directory --jobs 2 lint check-docs check-kernels
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_DISTRIBUTION) $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, tables and diagrams of the documentation
@@ -96,9 +103,15 @@ $(VENV)/.installed: dist/.built
 	$(PIP) install dist/ringlet-*.whl
 	touch $@
 
+# What Ringlet needs for the tests is installed while its wheel is compiled (make --jobs 2).
 # torch comes first and pinned: the plain name could bring another build of it.
-$(VENV)/.installed-dev: dist/.built constraints.txt
+$(VENV)/.dependencies: pyproject.toml constraints.txt $(VENV)/.created
 	$(PIP) install -c constraints.txt torch
+	$(BIN)/python scripts/requirements.py $(EXTRAS) > $(VENV)/requirements.txt
+	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
+	touch $@
+
+$(VENV)/.installed-dev: dist/.built $(VENV)/.dependencies
 	$(PIP) uninstall --quiet --yes ringlet
-	$(PIP) install -c constraints.txt "$$(echo dist/ringlet-*.whl)[database,dev,docs,jax,keras,mlflow,mpi,onnx,openvino,prometheus,report,tensorboard,watch]"
+	$(PIP) install -c constraints.txt "$$(echo dist/ringlet-*.whl)[$(subst $(empty) $(empty),$(comma),$(EXTRAS))]"
 	touch $(VENV)/.installed $@
