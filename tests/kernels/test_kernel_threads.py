@@ -86,12 +86,12 @@ def test_pooling(lab, with_threads):
 
     def compute():
         largest, mean, argmax = np.empty_like(dy), np.empty_like(dy), np.empty(dy.shape, np.uint16)
-        d_largest, d_mean = np.empty_like(x), np.empty_like(x)
+        d_largest, d_mean, sums = np.empty_like(x), np.empty_like(x), np.empty(7, lab.dtype)
         lab.kernels.max_pool2d_forward(x, largest, argmax, **POOL)
-        lab.kernels.max_pool2d_backward(dy, argmax, d_largest, **POOL, accumulate=False)
+        lab.kernels.max_pool2d_backward(dy, argmax, d_largest, sums, **POOL, accumulate=False)
         lab.kernels.avg_pool2d_forward(x, mean, **POOL)
         lab.kernels.avg_pool2d_backward(dy, d_mean, **POOL, accumulate=False)
-        return largest, argmax, d_largest, mean, d_mean
+        return largest, argmax, d_largest, sums, mean, d_mean
 
     assert_same_bits(with_threads, compute)
 

@@ -38,6 +38,7 @@ from ringlet.training.meter import Meter
 from ringlet.training.pictures import NoPictures, Pictures
 from ringlet.training.progress import Progress
 from ringlet.training.step import StepResult, explain_divergence, training_step
+from ringlet.training.step_threads import StepThreads
 
 Emit = Callable[[Event], None]
 
@@ -71,6 +72,7 @@ class Loop:
     """Told at every step, and between them what is being done: for whoever watches that the rank gets on."""
     check: Callable[[int], None] = _nobody
     """Called with a step's number when all ranks hold the same, on all of them: for whoever compares replicas."""
+    threads: StepThreads = field(default_factory=StepThreads)
 
     def run(self, last_epoch: int, emit: Emit, control: Control) -> Stop | None:
         """Train until ``last_epoch`` epochs are done in all, or somebody's ``control`` says stop; says why then."""
@@ -109,7 +111,8 @@ class Loop:
         if self.validation is not None:
             emit(ValidationStarted(epoch + 1, self.validation.num_samples))
             self.timeline.mark("validation")
-            validated = self._validate(self.validation, control)
+            with self.threads.as_in_steps():
+                validated = self._validate(self.validation, control)
             if validated is None:
                 return interruption(control)
             figures |= validated.means("val_")
@@ -168,7 +171,8 @@ class Loop:
             for batch in batches:
                 rate = self._rate(epoch, batch.step_in_epoch, progress.num_steps)
                 step = progress.num_steps + 1
-                result = self._step(batch, step, rate, control)
+                with self.threads:
+                    result = self._step(batch, step, rate, control)
                 progress.num_steps, progress.step_in_epoch = step, batch.step_in_epoch + 1
                 if result.problem is None:
                     progress.num_samples += batch.num_global

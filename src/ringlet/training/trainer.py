@@ -49,6 +49,7 @@ from ringlet.training.pictures import NoPictures, Pictures, ValidationPictures
 from ringlet.training.progress import Progress
 from ringlet.training.resuming import Continuation, find_continuation
 from ringlet.training.run_directory import CHECKPOINTS
+from ringlet.training.step_threads import StepThreads
 from ringlet.training.threads import blas_threads, chosen_threads
 
 
@@ -260,6 +261,7 @@ class Trainer:
             self.timeline,
             skip_bad=config.on_nan == "skip",
             check=self._make_check(),
+            threads=StepThreads(self.kernels if config.engine == "native" and config.threads is None else None),
         )
 
     def _make_check(self) -> Callable[[int], None]:
