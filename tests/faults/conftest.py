@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import launched
 import supervised
 
 begin = launched.begin
+begin_for_all = pytest.fixture(launched.beginning, scope="session")
 
 
 @pytest.fixture
@@ -23,6 +24,21 @@ def runs(tmp_path: Path, begin: launched.Begin) -> Iterator[supervised.Runs]:
     made = supervised.Runs(tmp_path, begin)
     yield made
     assert made.leftovers() == []
+
+
+@pytest.fixture(scope="session")
+def runs_for_all(
+    tmp_path_factory: pytest.TempPathFactory, begin_for_all: launched.Begin
+) -> Iterator[Callable[[str], supervised.Runs]]:
+    """``runs_for_all(name)``: starts runs below a folder of that name, whose results serve several tests."""
+    made: list[supervised.Runs] = []
+
+    def make(name: str) -> supervised.Runs:
+        made.append(supervised.Runs(tmp_path_factory.mktemp(name), begin_for_all))
+        return made[-1]
+
+    yield make
+    assert [runs.leftovers() for runs in made] == [[]] * len(made)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,10 @@ from launched import TIMEOUT, Begin, Launched, clean_environment, processes_with
 from ringlet.checkpoint import CheckpointStore
 from ringlet.models.files import load_model_file
 
-NUM_STEPS = 10
-OPTIONS = ("--model", "simplemlp", "--dataset", "digits", "--steps-per-epoch", "5", "--num-epochs", "2")
+NUM_EPOCHS, STEPS_PER_EPOCH = 2, 5
+NUM_STEPS = NUM_EPOCHS * STEPS_PER_EPOCH
+OPTIONS = ("--model", "simplemlp", "--dataset", "digits", "--steps-per-epoch", f"{STEPS_PER_EPOCH}")
+OPTIONS += ("--num-epochs", f"{NUM_EPOCHS}")
 OPTIONS += ("--global-batch-size", "32", "--checkpoint-every", "2 steps")
 
 
@@ -54,12 +56,13 @@ class Finished:
         lines = (self.path / "events.ndjson").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
-    def check_same_as(self, digest: str) -> None:
+    def check_same_as(self, digest: str, num_epochs: int = NUM_EPOCHS) -> None:
         """It ended well, with the same bits, and its log has every step once and in order."""
         assert self.exit_code == 0, self.stderr
         assert self.digest == digest, self.stderr
-        assert [event["step"] for event in self.events("step_finished")] == list(range(1, NUM_STEPS + 1))
-        assert [event["epoch"] for event in self.events("epoch_finished")] == [1, 2]
+        steps = range(1, num_epochs * STEPS_PER_EPOCH + 1)
+        assert [event["step"] for event in self.events("step_finished")] == list(steps)
+        assert [event["epoch"] for event in self.events("epoch_finished")] == list(range(1, num_epochs + 1))
 
 
 @dataclass

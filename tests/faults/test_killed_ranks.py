@@ -2,47 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
 import pytest
-from supervised import NUM_STEPS, OPTIONS
+from supervised import NUM_STEPS, OPTIONS, Finished
 
-STEPS = {"start": 0, "load": 0, "forward": 7, "backward": 7, "reduce": 7, "update": 7, "save": 4, "exit": 10}
-"""Where each phase is disturbed; a step after the middle of the interval between two checkpoints."""
-
-
-def faults(rank: int, phase: str) -> list[str]:
-    """Nothing is loaded in a first attempt: it has to fail before, when the write of step 2 has ended for sure."""
-    first = ["kill@rank=1,step=5,phase=update,once"] if phase == "load" else []
-    return [*first, f"kill@rank={rank},step={STEPS[phase]},phase={phase},once"]
+PHASES = {"start": 0, "load": 0, "forward": 9, "backward": 13, "reduce": 17, "update": 21, "save": 24, "exit": 30}
+"""Where each phase is disturbed: before its death each attempt has gone on for so long that a checkpoint is written."""
+NUM_EPOCHS = 6
 
 
-def check(runs, undisturbed, rank, phase, launcher):
-    expected = faults(rank, phase)
-    run = runs.train("--restarts", 3, faults=expected, launcher=launcher)
-    run.check_same_as(undisturbed())
-    assert len(run.restarts) == len(expected), run.stderr
-    assert run.restarts[-1].startswith(f"restart {len(expected)} of 3: rank {rank} was killed by signal 9 (SIGKILL) ")
-    assert "starting 2 workers again" in run.restarts[-1]
-    told = run.events("run_restarted")[-1]
-    assert (told["number"], told["cause"]) == (len(expected), f"rank {rank} was killed by signal 9 (SIGKILL)")
+class Death(NamedTuple):
+    """Of a rank, in a phase of a step."""
+
+    rank: int
+    phase: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.rank}-{self.phase}"
 
 
-@pytest.mark.parametrize("phase", STEPS)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_changes_nothing(runs, undisturbed, rank, phase):
-    check(runs, undisturbed, rank, phase, "local")
+def deaths_of(rank: int) -> list[Death]:
+    """In every phase. Nothing is loaded before a checkpoint is there: the other rank dies when that of step 2 is."""
+    start, *others = (Death(rank, phase, step) for phase, step in PHASES.items())
+    return [start, Death(1 - rank, "update", 5), *others]
 
 
-@pytest.mark.parametrize(("rank", "phase"), [(0, "save"), (1, "reduce")])
-def test_nor_does_it_under_mpi(runs, undisturbed, rank, phase):
-    pytest.importorskip("mpi4py")
-    check(runs, undisturbed, rank, phase, "mpi")
+DEATHS = {
+    "local 0": deaths_of(0),
+    "local 1": deaths_of(1),
+    "mpi": [Death(1, "reduce", 7), Death(0, "save", 12)],
+}
+"""By run: the launcher and who dies."""
 
 
-def test_several_deaths_in_one_run_change_nothing(runs, undisturbed):
-    deaths = [f"kill@rank={step % 2},step={step},phase=forward,once" for step in (3, 5, 7)]
-    run = runs.train("--restarts", 3, faults=deaths)
-    run.check_same_as(undisturbed())
-    assert len(run.restarts) == 3
+@pytest.fixture(scope="session")
+def killed(runs_for_all: Any) -> Callable[[str], Finished]:
+    """``killed(name)``: a run with the deaths of that name, which is done once."""
+
+    @cache
+    def run(name: str) -> Finished:
+        faults = [f"kill@rank={death.rank},step={death.step},phase={death.phase},once" for death in DEATHS[name]]
+        words = ("--num-epochs", NUM_EPOCHS, "--restarts", len(faults))
+        return runs_for_all("killed").train(*words, faults=faults, launcher=name.split()[0])
+
+    return run
+
+
+def places() -> list[Any]:
+    """Every death of every run."""
+    return [
+        pytest.param(name, number, id=f"{name}-{death}", marks=pytest.mark.xdist_group(f"killed {name}"))
+        for name, deaths in DEATHS.items()
+        for number, death in enumerate(deaths, 1)
+    ]
+
+
+@pytest.mark.parametrize(("name", "number"), places())
+def test_a_killed_rank_is_told_and_changes_nothing(killed, undisturbed, name, number):
+    if name == "mpi":
+        pytest.importorskip("mpi4py")
+    run, deaths = killed(name), DEATHS[name]
+    run.check_same_as(undisturbed("--num-epochs", NUM_EPOCHS), NUM_EPOCHS)
+    assert len(run.restarts) == len(deaths), run.stderr
+    cause = f"rank {deaths[number - 1].rank} was killed by signal 9 (SIGKILL)"
+    restart = run.restarts[number - 1]
+    assert restart.startswith(f"restart {number} of {len(deaths)}: {cause} ")
+    assert "starting 2 workers again" in restart
+    told = {event["number"]: event["cause"] for event in run.events("run_restarted")}
+    dies_before_it_tells = number < len(deaths) and deaths[number].phase == "load"
+    assert told.get(number) == (None if dies_before_it_tells else cause)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(f"killed {name}")) for name in DEATHS]
+)
+def test_every_death_is_after_a_new_checkpoint(killed, name):
+    """So that the end would show whatever an attempt between two deaths has done wrong."""
+    if name == "mpi":
+        pytest.importorskip("mpi4py")
+    resumed_at = [event["step"] for event in killed(name).events("run_resumed")]
+    assert len(resumed_at) == sum(death.phase not in ("start", "load") for death in DEATHS[name])
+    assert all(earlier < later for earlier, later in pairwise(resumed_at)), resumed_at
 
 
 def test_without_restarts_a_death_ends_the_run(runs):

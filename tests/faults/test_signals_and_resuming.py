@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from supervised import is_stopped, rank_process, wait_until
@@ -54,20 +56,31 @@ def test_a_signal_between_two_attempts_ends_it(runs, undisturbed):
     runs.resume("-n", 2).check_same_as(undisturbed())
 
 
-@pytest.fixture
-def broken_off(runs):
+@pytest.fixture(scope="session")
+def six_steps(runs_for_all):
     """A run of four shards at two workers that has come to step 6, and was not started again."""
-    run = runs.train("--shards", 4, "--keep", 0, faults=["kill@rank=1,step=7,phase=forward"])
+    run = runs_for_all("broken-off").train("--shards", 4, "--keep", 0, faults=["kill@rank=1,step=7,phase=forward"])
     assert run.exit_code == 3
     return run
 
 
+@pytest.fixture
+def broken_off(runs, six_steps):
+    """A copy of it."""
+    return replace(six_steps, path=Path(shutil.copytree(six_steps.path, runs.folder / "run")))
+
+
+of_one_run = pytest.mark.xdist_group("broken off")  # one process makes the run for all tests
+
+
+@of_one_run
 def test_another_number_of_workers_ends_with_the_same_bits(runs, undisturbed, broken_off):
     for number in (1, 4):
         shutil.copytree(broken_off.path, runs.folder / f"with{number}")
         runs.resume("-n", number, run=f"with{number}").check_same_as(undisturbed("--shards", 4, "--keep", 0))
 
 
+@of_one_run
 @pytest.mark.parametrize(("phase", "step"), [("start", 0), ("load", 0), ("forward", 7)])
 def test_a_named_checkpoint_counts_until_there_is_a_newer_one(runs, undisturbed, broken_off, phase, step):
     fault = f"kill@rank=0,step={step},phase={phase},once"
@@ -80,6 +93,7 @@ def test_a_named_checkpoint_counts_until_there_is_a_newer_one(runs, undisturbed,
         assert resumed_at == [2]
 
 
+@of_one_run
 def test_a_resumed_run_is_supervised(runs, undisturbed, broken_off):
     run = runs.resume("-n", 2, "--restarts", 1, faults=["kill@rank=1,step=9,phase=update,once"])
     run.check_same_as(undisturbed("--shards", 4, "--keep", 0))

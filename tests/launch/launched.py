@@ -87,8 +87,7 @@ class Launched:
 Begin = Callable[..., Launched]
 
 
-@pytest.fixture
-def begin() -> Iterator[Begin]:
+def beginning() -> Iterator[Begin]:
     """Starts a command in the background; whatever is left of it at the end is killed, and that is a failure."""
     started: list[Launched] = []
 
@@ -121,3 +120,6 @@ def begin() -> Iterator[Begin]:
                 pipe.close()
         job.process.wait()
     assert not leftovers, f"processes were left behind: {leftovers}"
+
+
+begin = pytest.fixture(beginning)

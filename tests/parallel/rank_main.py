@@ -7,6 +7,7 @@ Should the harness itself be killed, the rank ends by its own alarm, with a trac
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import importlib.util
@@ -32,6 +33,7 @@ def load_function(path: str, name: str) -> Any:
 
 def main() -> None:
     path, name, directory, arguments, seconds = sys.argv[1:]
+    atexit.register(gc.freeze)  # the last one called: as in ``ringlet.launch.worker``
     faulthandler.enable()
     faulthandler.dump_traceback_later(float(seconds), exit=True)
     communicator = connect()

@@ -14,6 +14,7 @@ from ringlet.training.run import Run
 OPTIONS: dict[str, Any] = {
     "model": "vgg1dobn",  # dropout and batch norm: random streams and running statistics count
     "dataset": "digits",
+    "num_samples": 100,  # ten of them for validation
     "num_epochs": 8,
     "steps_per_epoch": 5,
     "global_batch_size": 8,

@@ -108,7 +108,16 @@ class RunCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite such flags, then parse as usual."""
         flags = {option for parameter in self.params for option in parameter.opts if parameter.secondary_opts}
+        for parameter in self.params:
+            _check_only_if_given(parameter)
         return super().parse_args(ctx, [_plain_flag(argument, flags) for argument in args])
+
+
+def _check_only_if_given(parameter: Any) -> None:
+    """The parser would make a validator for each of more than a hundred options, and hand it None for most of them."""
+    if parameter.default is None and parameter.callback is None and not parameter.required:
+        process = parameter.process_value
+        parameter.process_value = lambda ctx, value: None if value is None else process(ctx, value)
 
 
 def _plain_flag(argument: str, flags: set[str]) -> str:

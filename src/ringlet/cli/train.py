@@ -78,7 +78,6 @@ def train(
 
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     """Do the run as one of its workers; the leader tells what happens."""
-    from ringlet.cli import display
     from ringlet.trackers.registry import find_trackers
 
     trackers = find_trackers(config.log)
@@ -86,6 +85,8 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     if not run.is_leader:
         run.execute()
         return EXIT_OK
+    from ringlet.cli import display
+
     run.say = display.note  # type: ignore[method-assign]
     for remark in (*remarks, *run.remarks):
         display.note(remark)

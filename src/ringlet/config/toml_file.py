@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +31,7 @@ def read_toml_file(path: Path) -> TomlFile:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         message = f"configuration file '{path}' is not valid TOML: {error}"
         raise ConfigError(message + _advice(text, str(error))) from None
-    found = {name: _line_of(name, text) for name in table}
-    lines = {name.replace("-", "_"): line for name, line in found.items() if line is not None}
+    lines = {name.replace("-", "_"): line for name, line in _lines_of(table, text).items()}
     return TomlFile({name.replace("-", "_"): value for name, value in table.items()}, lines)
 
 
@@ -76,22 +76,28 @@ def _advice(text: str, error: str) -> str:
     return f'\n{line}\nText stands in quotes: "{value}"'
 
 
-def _line_of(name: str, text: str) -> int | None:
-    """The line on which a name of the top table is set.
+def _lines_of(names: Iterable[str], text: str) -> dict[str, int]:
+    """The lines on which names of the top table are set.
 
-    It is the first that looks like it and before which the text is complete: a line within a text of several lines
+    Each is the first that looks like it and before which the text is complete: a line within a text of several lines
     is not meant.
     """
-    pattern = re.compile(rf"\s*(?:\[\s*)?[\"']?{re.escape(name)}[\"']?\s*(?:=|\.|\])")
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        if pattern.match(line) and _is_complete("\n".join(lines[: number - 1]), name):
-            return number
-    return None
+    known = "|".join(map(re.escape, names))
+    pattern = re.compile(rf"\s*(?:\[\s*)?[\"']?({known})[\"']?\s*(?:=|\.|\])")
+    found: dict[str, int] = {}
+    pending: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        place = pattern.match(line)
+        if place and _is_complete("\n".join(pending)):
+            found.setdefault(place[1], number)
+            pending = []
+        pending.append(line)
+    return found
 
 
-def _is_complete(text: str, name: str) -> bool:
+def _is_complete(text: str) -> bool:
     try:
-        return name not in tomllib.loads(text)
+        tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return False
+    return True

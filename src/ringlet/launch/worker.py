@@ -7,7 +7,9 @@ leaving the others to wait for this one.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 import runpy
 import sys
@@ -33,6 +35,7 @@ _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 def main() -> int:
     """The exit code of the rank."""
     die_with_parent(int(sys.argv[1]))
+    atexit.register(gc.freeze)  # the last one called: the end need not look for garbage in all of a framework's objects
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
