@@ -27,6 +27,7 @@ import ringlet
 from ringlet.comm.environments import VARIABLES
 
 DEFAULT_SECONDS = 120.0
+QUICK_IMPORTS = Path(__file__).parents[1] / "quick_imports"
 FENCE = re.compile(r"^```(\w+)?(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECK = re.compile(r"<!-- check: (.+?) (>=|<=) (\S+) -->")
 TIMEOUT = re.compile(r"<!-- timeout: (\d+) -->")
@@ -164,7 +165,9 @@ def environment(folder: Path) -> dict[str, str]:
         _make_command(folder.parent / "bin" / "ringlet")
     return kept | {
         "PATH": os.pathsep.join([str(folder.parent / "bin"), str(home), kept.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join([str(Path(ringlet.__file__).parents[1]), kept.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(ringlet.__file__).parents[1]), str(QUICK_IMPORTS), kept.get("PYTHONPATH", "")]
+        ),
         "COLUMNS": "160",
         "NO_COLOR": "1",
         "OMP_NUM_THREADS": "1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,8 @@ import pytest
 from ringlet.engines.keys import dropout_key
 from ringlet.engines.native import NativeReplica
 from ringlet.kernels import available, load
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests import what lies beside them
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,7 @@ ON_KERAS = {
     "jax": COMPILED,
 }
 """All families where nothing is compiled; elsewhere a few, since compiling takes its time."""
+ANY_SIZE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 EXTRAS = {"torch": "keras,torch", "tensorflow": "keras", "jax": "jax"}
 
 
@@ -55,6 +56,7 @@ def test_keras_engine(backend, tmp_path):
         pytest.skip(f"the engine keras on {backend} needs {missing[0]}: pip install 'ringlet[{EXTRAS[backend]}]'")
     names = [name for name in ON_KERAS[backend] if name != "resuming" or importlib.util.find_spec("torch")]
     ours = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "RINGLET_TUNING": "off", "RINGLET_CACHE": str(tmp_path)}
+    ours |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax")} | ANY_SIZE  # replicas that are alike are compiled once
     process = subprocess.run(
         [sys.executable, "-W", "ignore", str(Path(__file__).with_name("engine_checks.py")), *names],
         env={**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), **ours},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from narrow_networks import narrowed
 
 from ringlet.engines.native import NativeReplica
 from ringlet.engines.native.buffers import Call, new_tensor
@@ -30,7 +31,7 @@ FAMILIES = [
 
 def case_of(name, size, options):
     """A spec of the family, its loss, and a batch of two samples."""
-    spec = zoo.create(name, input_shape=(zoo.describe(name).input_shape[0], size, size), **options)
+    spec = narrowed(zoo.create(name, input_shape=(zoo.describe(name).input_shape[0], size, size), **options), name)
     rng = np.random.default_rng(3)
     inputs = rng.standard_normal((2, *spec.input_shape), dtype=np.float32)
     if name == "unet":

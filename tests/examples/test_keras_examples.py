@@ -17,6 +17,7 @@ import ringlet
 from ringlet.comm.environments import VARIABLES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+QUICK_IMPORTS = Path(__file__).parents[1] / "quick_imports"
 
 pytestmark = pytest.mark.timeout(600)  # of two runs, on a machine that has other things to do
 
@@ -30,7 +31,7 @@ def run(backend: str, name: str, *options: object) -> str:
         "CUDA_VISIBLE_DEVICES": "",
         "KERAS_BACKEND": backend,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(ringlet.__file__).parents[1]),
+        "PYTHONPATH": os.pathsep.join([str(Path(ringlet.__file__).parents[1]), str(QUICK_IMPORTS)]),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_NUM_INTEROP_THREADS": "1",
         "TF_NUM_INTRAOP_THREADS": "1",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import ringlet
 from ringlet.comm.environments import World
 from ringlet.errors import UsageError
 from ringlet.launch.horovod import FOLDER, MARK, enable, tell_place, translated
@@ -20,6 +21,11 @@ HERE = Path(__file__).parent
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 needs_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+QUICK = {
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(Path(ringlet.__file__).parents[1]), str(HERE.with_name("quick_imports"))]),
+}
 
 
 def records(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -63,9 +69,8 @@ def test_a_torch_program_that_mpiexec_starts_itself(begin: Any) -> None:
 
 @needs_tensorflow
 def test_a_keras_program(begin: Any, tmp_path: Path) -> None:
-    done = launch(
-        begin, "-n", 2, "--launcher", "local", HERE / "horovod_keras_program.py", tmp_path / "m.keras", **QUIET
-    )
+    words = ("-n", 2, "--launcher", "local", HERE / "horovod_keras_program.py", tmp_path / "m.keras")
+    done = launch(begin, *words, **QUIET, **QUICK)
     first, second = records(done)
     assert first["weights"] == second["weights"] == first["loaded"]
     assert first["accuracy"] == second["accuracy"] > 0.9

@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_NUM_INTEROP_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false --xla_cpu_use_fusion_emitters=false",  # these compile slowly
 }
 TWO_RANKS = ("checks_training", "checks_traps", "checks_callbacks", "checks_values", "checks_state")
 THREE_RANKS = ("checks_three_ranks", "checks_values")

@@ -20,14 +20,9 @@ from ringlet.comm.contract import Communicator
 def run_all(communicator: Communicator, folder: str, modules: list[str], only: str = "") -> dict[str, Any]:
     """The results of all functions ``check_…`` of the modules, by name; ``only`` those whose name contains it."""
     world.use(communicator)  # ranks have met already
-    sys.modules["sklearn"] = None  # takes a second; Keras imports it for wrappers that nothing here uses
-    if os.environ["KERAS_BACKEND"] != "tensorflow":
-        sys.modules["tensorflow"] = None  # must not be needed; Keras imports it for small services where it can
+    hvd = _import_quickly()
     import keras
 
-    import ringlet.keras as hvd
-
-    gc.freeze()  # frameworks stay to the end: collections look at what the checks make
     hvd.init()
     job = SimpleNamespace(folder=Path(folder), backend=keras.backend.backend(), rank=hvd.rank(), size=hvd.size())
     results: dict[str, Any] = {}
@@ -37,6 +32,20 @@ def run_all(communicator: Communicator, folder: str, modules: list[str], only: s
                 results[name.removeprefix("check_")] = _result(function, job)
     hvd.shutdown()
     return results
+
+
+def _import_quickly() -> Any:
+    """``ringlet.keras``, without what Keras imports only because it is installed, and without collecting garbage."""
+    gc.disable()
+    sys.modules["matplotlib"] = sys.modules["sklearn"] = None  # pictures and wrappers, a second and a half
+    if os.environ["KERAS_BACKEND"] != "tensorflow":
+        sys.modules["tensorflow"] = None  # must not be needed; Keras imports it for small services where it can
+    import ringlet.keras
+
+    gc.freeze()  # frameworks stay to the end: collections look at what the checks make
+    gc.enable()
+    gc.set_threshold(20_000, 20, 20)  # tracing makes many objects that stay
+    return ringlet.keras
 
 
 def _result(function: Any, job: SimpleNamespace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ringlet.errors import UsageError
-from ringlet.libraries import require
+from ringlet.libraries import garbage_kept, require
 
 BACKENDS = {"tensorflow": "keras", "torch": "torch", "jax": "jax"}
 """Backends that can train, each with the extra of Ringlet that brings it."""
@@ -29,7 +29,8 @@ def import_keras(threads: int | None = None) -> Any:
         return require("keras")  # says how to get it
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # or TensorFlow praises the processor on stderr
     try:
-        keras: Any = import_module("keras")
+        with garbage_kept():
+            keras: Any = import_module("keras")
     except ImportError as error:
         raise UsageError(f"Keras cannot use its backend ({error}). {_advice()}") from error
     backend = keras.backend.backend()

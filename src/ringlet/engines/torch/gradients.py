@@ -48,7 +48,7 @@ class HostGradients:
         self._missing, self._on_ready = self._counts.copy(), on_ready
         try:
             if loss.requires_grad:
-                loss.backward(torch.tensor(scale, dtype=loss.dtype))  # type: ignore[no-untyped-call]
+                (loss * scale).backward()  # type: ignore[no-untyped-call]  # a factor as argument makes it import SymPy
         finally:
             self._on_ready = None
         self._fill_rest(on_ready)
@@ -85,13 +85,7 @@ class DeviceGradients:
     def compute(self, loss: Tensor, scale: float, on_ready: OnReady | None) -> None:
         """See :class:`Gradients`."""
         if loss.requires_grad:
-            found = torch.autograd.grad(
-                loss,
-                self._parameters,
-                torch.tensor(scale, dtype=loss.dtype, device=loss.device),
-                materialize_grads=True,
-                allow_unused=True,
-            )
+            found = torch.autograd.grad(loss * scale, self._parameters, materialize_grads=True, allow_unused=True)
             self._host.copy_(torch.cat([gradient.flatten() for gradient in found]))
         if on_ready is not None:
             on_ready(0, self._host.numel())

@@ -39,9 +39,7 @@ def compile_training(step: Step, buffers: Buffers) -> Training:
         loss, result, new_state = step(parameters, _tensors(buffers.state), _tensor(images), _tensor(targets), factors)
         np.copyto(outputs, _array(result))
         if parameters:
-            found = torch.autograd.grad(
-                loss, parameters, torch.full_like(loss, scale), allow_unused=True, materialize_grads=True
-            )
+            found = torch.autograd.grad(loss * scale, parameters, allow_unused=True, materialize_grads=True)
             _fill(buffers.gradients, found)
         _fill(buffers.state, new_state)
         return float(loss.item())
