@@ -103,12 +103,13 @@ $(VENV)/.installed: dist/.built
 	$(PIP) install dist/ringlet-*.whl
 	touch $@
 
-# What Ringlet needs for the tests is installed while its wheel is compiled (make --jobs 2).
-# torch comes first and pinned: the plain name could bring another build of it.
+# What Ringlet needs for the tests is installed while its wheel is compiled (make --jobs 2); pip would compile modules on one core.
+# torch comes first and pinned: the plain name could bring another build of it. Some packages have files that are no Python.
 $(VENV)/.dependencies: pyproject.toml constraints.txt $(VENV)/.created
-	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-compile -c constraints.txt torch
 	$(BIN)/python scripts/requirements.py $(EXTRAS) > $(VENV)/requirements.txt
-	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 $(VENV)/.installed-dev: dist/.built $(VENV)/.dependencies

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,15 @@ LONG = ("keras", "examples", "parallel", "torch", "engines", "docs", "horovod", 
 """Folders whose tests start other programs or load frameworks, so that one of them may take a minute."""
 SHORT = ("kernels",)
 """Folders of thousands of tests that take a millisecond each: less than to hand one out."""
+
+
+def pytest_configure() -> None:
+    """Whoever starts tests in the background may ignore Ctrl-C, and all programs that tests start would do so too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for other in (signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(other) is signal.SIG_IGN:
+            signal.signal(other, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
