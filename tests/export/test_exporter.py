@@ -62,6 +62,14 @@ def test_half_precision_in_other_targets(run, target):
     assert half / full == pytest.approx(0.5, abs=0.03)
 
 
+def test_loading_the_draft_leaves_nothing_beside_the_model(run, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for _ in range(2):
+        export_model(run, "torch")
+    assert not list(run.rglob("__pycache__"))
+
+
 @pytest.mark.parametrize("target", ["openvino", "onnx"])
 def test_eight_bits_keep_the_classes(run, target, capfd):
     pytest.importorskip("nncf")

@@ -55,6 +55,8 @@ def test_every_extra_that_is_named_exists() -> None:
     files = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").iterdir()]
     files += (ROOT / "src").rglob("*.py")
     named = {name for file in files if Path(file).is_file() for name in _named(file.read_text())}
+    (tested,) = re.findall(r"^EXTRAS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named |= set(tested.split())
     assert {"mpi", "dev"} <= named
     assert named <= EXTRAS.keys()
 

@@ -253,7 +253,8 @@ def _draft(place: Path) -> Iterator[Path]:
         draft = folder / place.name
         yield draft
         permissions = _usual_permissions(folder)
-        for file in sorted(folder.iterdir(), key=lambda file: file.name == place.name):  # the weights first
+        files = [file for file in folder.iterdir() if file.is_file()]  # no __pycache__ of a draft that was tried
+        for file in sorted(files, key=lambda file: file.name == place.name):  # the weights first
             file.chmod(permissions)
             file.replace(place.with_name(file.name))
     except OSError as error:
