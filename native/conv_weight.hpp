@@ -7,18 +7,12 @@
 
 #include "gemm.hpp"
 #include "geometry.hpp"
+#include "panels.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
 constexpr int kStreams = 3;
 constexpr int kFilters = 4;
-
-// The extent of one tile's walk over the image, in elements.
-struct Walk {
-    long rows, dy_row, x_row;
-    long pixels, dy_pixel, x_pixel;
-    long run;  // contiguous elements per pixel
-};
 
 template <typename T, int Width, int Filters, int Streams>
 __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long dy_plane, const T* const (&x)[kStreams],
@@ -28,8 +22,8 @@ __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long d
     unroll<Filters>([&](auto i) { unroll<Streams>([&](auto j) { acc[i][j] = sums[i * kStreams + j]; }); });
     for (long row = 0; row < walk.rows; ++row)
         for (long pixel = 0; pixel < walk.pixels; ++pixel) {
-            const T* left = dy + row * walk.dy_row + pixel * walk.dy_pixel;
-            const long shift = row * walk.x_row + pixel * walk.x_pixel;
+            const T* left = dy + row * walk.left_row + pixel * walk.left_pixel;
+            const long shift = row * walk.right_row + pixel * walk.right_pixel;
             for (long at = 0; at < walk.run; at += Width) {
                 unroll<Streams>([&](auto j) { right[j] = load<V>(x[j] + shift + at); });
                 unroll<Filters>([&](auto i) {
@@ -40,16 +34,6 @@ __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long d
         }
     unroll<Filters>([&](auto i) { unroll<Streams>([&](auto j) { sums[i * kStreams + j] = acc[i][j]; }); });
 }
-
-// Outputs [first, last) along one axis.
-struct Range {
-    long first, last;
-
-    Range cut(const Range& other) const {
-        const long from = first > other.first ? first : other.first, to = last < other.last ? last : other.last;
-        return Range{from, to > from ? to : from};
-    }
-};
 
 // Up to three input streams: a channel and a column of the kernel each, and the outputs whose tap reads inside the input.
 struct StreamTile {
@@ -148,7 +132,7 @@ class WeightGradient {
         filters_ = new FilterTile[s_.group_filters()];
         rows_ = new Range[s_.kernel_height];
         for (long r = 0; r < s_.kernel_height; ++r)
-            rows_[r] = valid_outputs(s_.height, s_.out_height, s_.stride_h, r * s_.dilation_h - s_.padding_h);
+            rows_[r] = outputs_inside(s_.height, s_.out_height, s_.stride_h, r * s_.dilation_h - s_.padding_h);
         // Taps of one row share their input in the first-level cache; with padding, border pixels would be walks of their own.
         const bool by_tap = s_.kernel_width % kStreams == 0 && s_.padding_w == 0;
         if (channels >= kStreams && !by_tap)
@@ -169,7 +153,7 @@ class WeightGradient {
         for (int j = 0; j < count; ++j) {
             streams.channel[j] = channel + j * channel_step;
             streams.tap[j] = tap + j * tap_step;
-            streams.valid[j] = valid_outputs(s_.width, s_.out_width, s_.stride_w, column_shift(streams.tap[j]));
+            streams.valid[j] = outputs_inside(s_.width, s_.out_width, s_.stride_w, column_shift(streams.tap[j]));
             streams.common = j == 0 ? streams.valid[0] : streams.common.cut(streams.valid[j]);
         }
     }
@@ -189,12 +173,6 @@ class WeightGradient {
         item.filters = filters_ + index % num_filters_;
         item.group = index / num_filters_;
         return item;
-    }
-
-    static Range valid_outputs(long in_size, long outputs, long stride, long shift) {
-        const long first = shift < 0 ? (-shift + stride - 1) / stride : 0;
-        const long last = in_size - shift > 0 ? (in_size - shift - 1) / stride + 1 : 0;
-        return Range{first, last}.cut(Range{0, outputs});
     }
 
     void walk_item(const Item& item, const Range& row_block, const Range& column_block, V* sums) const {
@@ -219,7 +197,7 @@ class WeightGradient {
                   s_.stride_w * lanes, lanes};
         if (s_.stride_w == 1) walk.run = walk.pixels * lanes, walk.pixels = 1;
         const T* dy = dy_ + (item.group * s_.group_filters() + item.filters->filter) * dy_plane +
-                      rows.first * walk.dy_row + columns.first * lanes;
+                      rows.first * walk.left_row + columns.first * lanes;
         const long in_row = rows.first * s_.stride_h + item.kernel_row * s_.dilation_h - s_.padding_h;
         const T* x[kStreams] = {};
         for (int j = 0; j < count; ++j) {

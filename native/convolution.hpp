@@ -4,6 +4,7 @@
 #include "conv_direct.hpp"
 #include "conv_gemm.hpp"
 #include "conv_weight.hpp"
+#include "conv_weight_gemm.hpp"
 #include "elementwise.hpp"
 #include "kernels.hpp"
 #include "winograd.hpp"
@@ -151,6 +152,7 @@ void conv2d_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dwei
     if (algorithm == kWinograd2) return winograd_backward_weight<T, 2>(s, x, dy, dweight);
     if (algorithm == kWinograd4) return winograd_backward_weight<T, 4>(s, x, dy, dweight);
     if (algorithm == kWinogradRows) return winograd_rows_backward_weight<T>(s, x, dy, dweight);
+    if (algorithm == kGemm && s.groups == 1) return GemmWeightGradient<T>(s, x, dy, dweight).run();
     weight_gradient_direct(s, x, dy, dweight);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gemm.hpp"
-#include "transpose.hpp"
+#include "panels.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
@@ -91,27 +91,20 @@ void dense_backward_data(long outputs, long inputs, long lanes, const T* dy, con
 // dweight = dy * x^T: a panel of inputs is transposed once and serves all outputs.
 template <typename T>
 void dense_backward_weight(long outputs, long inputs, long lanes, const T* x, const T* dy, T* dweight) {
-    constexpr int Width = kNativeWidth<T>, Vectors = kTileVectors, Columns = Width * Vectors;
+    constexpr long Columns = kNativeWidth<T> * kTileVectors;
     const long panels = (inputs + Columns - 1) / Columns;
 #pragma omp parallel num_threads(num_threads()) if (outputs * inputs * lanes > 65536)
     {
         T* panel = scratch_array<T>(kScratchOwn0, lanes * Columns);
-        memset(panel, 0, sizeof(T) * lanes * Columns);
+        T* partial = scratch_array<T>(kScratchOwn1, outputs * Columns);
 #pragma omp for schedule(static)
         for (long p = 0; p < panels; ++p) {
-            const long first = p * Columns, columns = inputs - first < Columns ? inputs - first : Columns;
-            transpose(columns, lanes, x + first * lanes, lanes, panel, Columns);
-            in_halving_tiles<kTileRows>(outputs, [&](auto rows, long row) {
-                constexpr int Rows = decltype(rows)::value;
-                const auto multiply = [&](T* c, long c_stride) {
-                    multiply_tile<T, Width, Rows, Vectors>(lanes, dy + row * lanes, lanes, 1, panel, Columns, c, c_stride);
-                };
-                T* target = dweight + row * inputs + first;
-                if (columns == Columns) return multiply(target, inputs);
-                T tile[Rows * Columns];
-                multiply(tile, Columns);
-                for (int i = 0; i < Rows; ++i) memcpy(target + i * inputs, tile + i * Columns, sizeof(T) * columns);
-            });
+            const long first = p * Columns, count = inputs - first < Columns ? inputs - first : Columns;
+            transpose(count, lanes, x + first * lanes, lanes, panel, Columns);
+            T* target = dweight + first;
+            const bool whole = count == Columns;
+            panel_product<T, kTileVectors>(outputs, Walk::along(lanes), dy, lanes, panel, whole ? target : partial, whole ? inputs : Columns, false);
+            for (long i = 0; i < (whole ? 0 : outputs); ++i) memcpy(target + i * inputs, partial + i * Columns, sizeof(T) * count);
         }
     }
 }

@@ -1,8 +1,6 @@
-// The two matrix kernels everything else is made of.
-//
-//  - multiply: C(rows x columns) = A(rows x depth) * B(depth x columns), vectors along columns (samples);
-//    A is read element by element with any strides, so neither weights nor their transpose are ever packed.
-//  - dot: C(rows x columns) = A(rows x depth) * B(columns x depth)^T, vectors along depth (samples), lanes summed at the end.
+// The matrix kernel that forward passes and data gradients are made of, and what happens to its results:
+// C(rows x columns) = A(rows x depth) * B(depth x columns), vectors along columns (samples). A is read element by element with
+// any strides, so neither weights nor their transpose are ever packed. For gradients of weights see panels.hpp.
 #pragma once
 
 #if defined(__AVX__)
@@ -76,6 +74,14 @@ inline __attribute__((always_inline)) void finish_tile(const T* tile, T* y, long
         [&](auto i, auto j) { return y + i * row_stride + offset[j]; });
 }
 
+// A vector's halves added up.
+template <typename T, int Width>
+inline __attribute__((always_inline)) Vec<T, Width / 2> fold(Vec<T, Width> value) {
+    Vec<T, Width / 2> half[2];
+    memcpy(half, &value, sizeof(value));
+    return half[0] + half[1];
+}
+
 // The lane sums of four vectors as one vector of four.
 template <typename T, int Width>
 inline __attribute__((always_inline)) Vec<T, 4> sum_four(Vec<T, Width> a, Vec<T, Width> b, Vec<T, Width> c, Vec<T, Width> d) {
@@ -85,48 +91,10 @@ inline __attribute__((always_inline)) Vec<T, 4> sum_four(Vec<T, Width> a, Vec<T,
         return (Vec<T, 4>)_mm_add_ps(_mm256_castps256_ps128(quarters), _mm256_extractf128_ps(quarters, 1));
     }
 #endif
+    if constexpr (sizeof(T) * Width > 32)
+        return sum_four<T, Width / 2>(fold<T, Width>(a), fold<T, Width>(b), fold<T, Width>(c), fold<T, Width>(d));
     return Vec<T, 4>{horizontal_sum<T, Width>(a), horizontal_sum<T, Width>(b), horizontal_sum<T, Width>(c),
                      horizontal_sum<T, Width>(d)};
-}
-
-// c[i * row_stride + j] (+)= sum_d a[i * a_stride + d] * b[j * b_stride + d]
-template <typename T, int Width, int Rows, int Columns>
-__attribute__((noinline)) void dot_tile(
-    long depth, const T* a, long a_stride, const T* b, long b_stride, T* c, long row_stride, bool accumulate) {
-    using V = Vec<T, Width>;
-    V acc[Rows][Columns], right[Columns];
-    unroll<Rows>([&](auto i) { unroll<Columns>([&](auto j) { acc[i][j] = V{}; }); });
-    for (long d = 0; d < depth; d += Width) {
-        unroll<Columns>([&](auto j) { right[j] = load<V>(b + j * b_stride + d); });
-        unroll<Rows>([&](auto i) {
-            const V left = load<V>(a + i * a_stride + d);
-            unroll<Columns>([&](auto j) { acc[i][j] += left * right[j]; });
-        });
-    }
-    unroll<Rows>([&](auto i) {
-        T* target = c + i * row_stride;
-        if constexpr (Columns == 4) {
-            const Vec<T, 4> sums = sum_four<T, Width>(acc[i][0], acc[i][1], acc[i][2], acc[i][3]);
-            store(target, accumulate ? load<Vec<T, 4>>(target) + sums : sums);
-        } else {
-            unroll<Columns>([&](auto j) {
-                const T sum = horizontal_sum<T, Width>(acc[i][j]);
-                target[j] = accumulate ? target[j] + sum : sum;
-            });
-        }
-    });
-}
-
-// A block of rows x columns by dot tiles; rows by threes, columns by fours.
-template <typename T, int Width>
-inline void dot_block(long rows, long columns, long depth, const T* a, long a_stride, const T* b, long b_stride, T* c,
-                      long row_stride, bool accumulate) {
-    in_vector_tiles(rows, [&](auto tile_rows, long i) {
-        in_halving_tiles<4>(columns, [&](auto tile_columns, long j) {
-            dot_tile<T, Width, decltype(tile_rows)::value, decltype(tile_columns)::value>(
-                depth, a + i * a_stride, a_stride, b + j * b_stride, b_stride, c + i * row_stride + j, row_stride, accumulate);
-        });
-    });
 }
 
 }  // namespace ringlet::RINGLET_ISA

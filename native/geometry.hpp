@@ -113,4 +113,21 @@ inline ConvProblem backward_problem(const ConvShape& s, long row_phase, long col
     return p;
 }
 
+// Outputs [first, last) along one axis.
+struct Range {
+    long first, last;
+
+    Range cut(const Range& other) const {
+        const long from = first > other.first ? first : other.first, to = last < other.last ? last : other.last;
+        return Range{from, to > from ? to : from};
+    }
+};
+
+// The outputs along one axis whose input at `shift` lies inside.
+inline Range outputs_inside(long in_size, long outputs, long stride, long shift) {
+    const long first = shift < 0 ? (-shift + stride - 1) / stride : 0;
+    const long last = in_size - shift > 0 ? (in_size - shift - 1) / stride + 1 : 0;
+    return Range{first, last}.cut(Range{0, outputs});
+}
+
 }  // namespace ringlet

@@ -10,6 +10,7 @@
 
 #include "gemm.hpp"
 #include "geometry.hpp"
+#include "panels.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
@@ -198,9 +199,9 @@ void transform_filters(const FilterBlock& block, const T* weight, bool turned, T
         }
 }
 
-// dweight = G^T du G for a block of filters and all channels.
+// dweight = G^T du G for a block of filters and all channels; rows of du are `stride` apart, in whole vectors.
 template <typename T, int M>
-void transform_filter_gradients(const FilterBlock& block, const T* du, T* dweight) {
+void transform_filter_gradients(const FilterBlock& block, const T* du, long stride, T* dweight) {
     constexpr int Tile = Transform<M>::kTile, Width = kNativeWidth<T>;
     using V = Vec<T, Width>;
     const long channels = block.channels;
@@ -209,16 +210,7 @@ void transform_filter_gradients(const FilterBlock& block, const T* du, T* dweigh
         for (long c = 0; c < channels; c += Width) {
             const long count = channels - c < Width ? channels - c : Width;
             V in[Tile * Tile], middle[3 * Tile], g[9];
-            for (int xi = 0; xi < Tile * Tile; ++xi) {
-                const T* source = du + (xi * block.filters() + k) * channels + c;
-                if (count == Width) {
-                    in[xi] = load<V>(source);
-                } else {
-                    T lanes[Width] = {};
-                    for (long i = 0; i < count; ++i) lanes[i] = source[i];
-                    in[xi] = load<V>(lanes);
-                }
-            }
+            for (int xi = 0; xi < Tile * Tile; ++xi) in[xi] = load<V>(du + (xi * block.filters() + k) * stride + c);
             for (int column = 0; column < Tile; ++column) Transform<M>::filter_adjoint(in + column, Tile, middle + column, Tile);
             for (int row = 0; row < 3; ++row) Transform<M>::filter_adjoint(middle + row * Tile, 1, g + row * 3, 1);
             T taps[9][Width];
@@ -386,9 +378,10 @@ class WinogradWeightGradient {
         const long vectors = tiles * (in.lanes / Width);
         const long block = block_vectors(vectors);
         const long rows = block < vectors ? filters : block_filters();
-        T* du = scratch_array<T>(kScratchShared0, Points * rows * channels);
+        T* du = scratch_array<T>(kScratchShared0, Points * rows * columns());
         T* v = scratch_array<T>(kScratchShared1, Points * channels * block * Width);
         T* m = scratch_array<T>(kScratchShared2, Points * filters * block * Width);
+        T* panels = scratch_array<T>(kScratchShared3, Points * columns() * block * Width);
         for (long first = 0; first < vectors; first += block) {
             const long count = vectors - first < block ? vectors - first : block;
 #pragma omp parallel num_threads(num_threads())
@@ -397,15 +390,14 @@ class WinogradWeightGradient {
                 for (long c = 0; c < channels; ++c) transform_input(c, first, count, v);
 #pragma omp for schedule(static)
                 for (long k = 0; k < filters; ++k) transform_gradient(k, first, count, m);
+#pragma omp for schedule(static)
+                for (long point = 0; point < Points; ++point) make_panels(point, count * Width, v, panels);
             }
             for (long row = 0; row < filters; row += rows) {
                 const FilterBlock part{row, row + rows < filters ? row + rows : filters, 0, channels, channels};
 #pragma omp parallel for schedule(static) num_threads(num_threads())
-                for (long point = 0; point < Points; ++point)
-                    dot_block<T, Width>(part.filters(), channels, count * Width, m + (point * filters + row) * count * Width,
-                                        count * Width, v + point * channels * count * Width, count * Width,
-                                        du + point * part.filters() * channels, channels, first > 0);
-                if (first + count == vectors) transform_filter_gradients<T, M>(part, du, dweight);
+                for (long point = 0; point < Points; ++point) add_products(point, part, count * Width, m, panels, du, first > 0);
+                if (first + count == vectors) transform_filter_gradients<T, M>(part, du, columns(), dweight);
             }
         }
     }
@@ -423,6 +415,26 @@ class WinogradWeightGradient {
         if (block < 32) block = 32;
         if (block > 128) block = 128;
         return block < vectors ? block : vectors;
+    }
+
+    // Channels in whole vectors.
+    long columns() const { return rounded_up(channels, kNativeWidth<T>); }
+
+    // panels[point][panel][depth][channel of the panel]
+    void make_panels(long point, long depth, const T* v, T* panels) const {
+        in_panels<T>(channels, [&](auto vectors, long channel, long count) {
+            transpose(count, depth, v + (point * channels + channel) * depth, depth, panels + (point * columns() + channel) * depth,
+                      vectors * kNativeWidth<T>);
+        });
+    }
+
+    // du[point][filter][channel] for the filters of a part
+    void add_products(long point, const FilterBlock& part, long depth, const T* m, const T* panels, T* du, bool accumulate) const {
+        in_panels<T>(channels, [&](auto vectors, long channel, long) {
+            panel_product<T, decltype(vectors)::value>(part.filters(), Walk::along(depth), m + (point * filters + part.filter_first) * depth, depth,
+                                                       panels + (point * columns() + channel) * depth,
+                                                       du + point * part.filters() * columns() + channel, columns(), accumulate);
+        });
     }
 
     void transform_input(long channel, long first, long count, T* v) const {

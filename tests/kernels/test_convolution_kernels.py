@@ -91,6 +91,12 @@ GEOMETRIES = [
     Geometry(5, 10, (6, 6), kernel=(5, 5), padding=(2, 2), groups=5),  # depthwise, two filters per channel
     Geometry(4, 4, (9, 9), padding=(2, 2), dilation=(2, 2), groups=4),
 ]
+LARGE = [  # several blocks of rows and lanes, and panels of three, two and one vectors
+    Geometry(70, 9, (7, 40), padding=(1, 1)),
+    Geometry(67, 17, (9, 31), stride=(2, 2), padding=(1, 1)),
+    Geometry(97, 8, (6, 40), kernel=(1, 1)),
+    Geometry(33, 5, (11, 40), padding=(2, 2), dilation=(2, 2)),
+]
 BATCH_SIZES = (7, 1, 17, 16)
 CASES = [
     pytest.param(geometry, BATCH_SIZES[index % 4], algorithm, id=f"{geometry}-n{BATCH_SIZES[index % 4]}-{algorithm}")
@@ -184,6 +190,13 @@ def test_data_gradient_is_added_when_asked(lab, geometry, num_samples, algorithm
 @pytest.mark.parametrize(("geometry", "num_samples", "algorithm"), CASES)
 def test_weight_gradient_equals_torch(lab, geometry, num_samples, algorithm):
     check_backward_weight(lab, geometry, num_samples, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "algorithm"), [(geometry, name) for geometry in LARGE for name in geometry.algorithms], ids=str
+)
+def test_weight_gradient_of_many_blocks_equals_torch(lab, geometry, algorithm):
+    check_backward_weight(lab, geometry, 30, algorithm)
 
 
 @pytest.mark.parametrize(("geometry", "algorithm"), ALL_BATCHES)

@@ -38,7 +38,7 @@ ENVIRONMENT_VARIABLE = "RINGLET_TUNING"
 _MOST_RUNS = 50
 _STEADY = 0.02
 """Seconds of running that make a figure."""
-_SHORT_RUN = 0.02
+_SHORT_RUN = 0.5
 """Seconds; a first run shorter than this is repeated at once: it may have had to get its memory."""
 _HOPELESS = 1.5
 """An algorithm that takes this many times as long as the best one is not run again."""
@@ -46,7 +46,7 @@ _CLEAR = 0.9
 """Only below this share of the time of the rule's algorithm another one is preferred: a choice is kept for good, and a
 busy machine shifts figures by less. So near ties go the same way everywhere."""
 
-_GENERATION = "3"
+_GENERATION = "4"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""
 _MANY_CHANNELS = 64
 """From here on two-dimensional Winograd always beats the one along rows."""
@@ -179,10 +179,7 @@ def heuristic(geometry: Geometry, *, exact: bool) -> str:
         limit = 1.0 if geometry.kernel == "conv2d_backward_weight" else 0.75
         if multiplications <= limit * taps:
             return name
-    mostly_padding = 2 * taps < math.prod(geometry.weight[2:])  # which only direct convolution skips
-    if "gemm" in candidates and min(geometry.weight[:2]) >= 64 and not mostly_padding:
-        return "gemm"
-    return "direct"
+    return "gemm" if "gemm" in candidates and _suits_gemm(geometry, taps) else "direct"
 
 
 def _enough_channels_for_winograd(geometry: Geometry) -> bool:
@@ -192,6 +189,13 @@ def _enough_channels_for_winograd(geometry: Geometry) -> bool:
         return min(filters, channels) >= 16
     summed, produced = (channels, filters) if geometry.kernel == "conv2d_forward" else (filters, channels)
     return summed >= 16 and produced >= 8
+
+
+def _suits_gemm(geometry: Geometry, taps: float) -> bool:
+    """Matrix products are for many channels; those of forward passes and data gradients also multiply padding."""
+    if geometry.kernel == "conv2d_backward_weight":
+        return min(geometry.weight[:2]) >= 16
+    return min(geometry.weight[:2]) >= 64 and 2 * taps >= math.prod(geometry.weight[2:])
 
 
 def _suits_rows(geometry: Geometry) -> bool:
