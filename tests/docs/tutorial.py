@@ -8,6 +8,9 @@
 - ``<!-- check: NAME >= VALUE -->`` behind a block: the last number after NAME in what the block printed is that large
   (``<=``: that small).
 - ``<!-- timeout: SECONDS -->`` gives the whole page another limit.
+
+What TensorFlow remarks about the processor is no part of what a command prints: it differs by processor, and no setting
+keeps it away.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ DEFAULT_SECONDS = 120.0
 QUICK_IMPORTS = Path(__file__).parents[1] / "quick_imports"
 FENCE = re.compile(r"^```(\w+)?(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECK = re.compile(r"<!-- check: (.+?) (>=|<=) (\S+) -->")
+REMARK = re.compile(
+    r"^(?:\[rank \d+\] )?(?:WARNING: All log messages before absl|I\d{4} \S+ +\d+ \S+\.cc:\d+\]).*\n",
+    re.MULTILINE,
+)
 TIMEOUT = re.compile(r"<!-- timeout: (\d+) -->")
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 
@@ -154,7 +161,7 @@ def _typed(command: str, code: int, folder: Path, seconds: float) -> tuple[str, 
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         raise TutorialError(f"$ {command}\nwas not done when the page's time was over; it printed\n{output}") from None
-    return output, process.returncode
+    return REMARK.sub("", output), process.returncode
 
 
 def environment(folder: Path) -> dict[str, str]:
