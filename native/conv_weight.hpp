@@ -1,6 +1,6 @@
 // Weight gradient without packing: dw[k,c,r,s] = sum over pixels and samples of dy[k] * (x[c] shifted by tap r, s).
 //
-// A tile of four filters x three input streams (three channels at one tap, or three taps of one channel when there are
+// A tile of four or eight filters x three input streams (three channels at one tap, or three taps of one channel when there are
 // fewer channels) keeps its sums in registers as vectors over samples; lanes are added at the very end. Small problems go
 // over the image in blocks of rows that stay in cache and park the sums in memory between blocks.
 #pragma once
@@ -12,7 +12,7 @@
 namespace ringlet::RINGLET_ISA {
 
 constexpr int kStreams = 3;
-constexpr int kFilters = 4;
+constexpr int kFilters = kTileRows;
 
 template <typename T, int Width, int Filters, int Streams>
 __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long dy_plane, const T* const (&x)[kStreams],
@@ -33,6 +33,16 @@ __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long d
             }
         }
     unroll<Filters>([&](auto i) { unroll<Streams>([&](auto j) { sums[i * kStreams + j] = acc[i][j]; }); });
+}
+
+// Calls write(filter, sum) with the lane sums of one stream of a tile.
+template <typename T, int Width, typename Write>
+inline void write_sums(long filters, const Vec<T, Width>* sums, Write write) {
+    for (long first = 0; first < filters; first += 4) {
+        const Vec<T, Width>* from = sums + first * kStreams;
+        const auto totals = sum_four<T, Width>(from[0], from[kStreams], from[2 * kStreams], from[3 * kStreams]);
+        for (long i = 0; i < 4 && first + i < filters; ++i) write(first + i, totals[i]);
+    }
 }
 
 // Up to three input streams: a channel and a column of the kernel each, and the outputs whose tap reads inside the input.
@@ -205,13 +215,13 @@ class WeightGradient {
             const long in_column = columns.first * s_.stride_w + column_shift(item.streams->tap[from + j]);
             x[j] = x_ + channel * x_plane + (in_row * s_.width + in_column) * lanes;
         }
-        by_filters(item.filters->count, count, walk, dy, dy_plane, x, sums);
+        by_filters<kFilters>(item.filters->count, count, walk, dy, dy_plane, x, sums);
     }
 
+    template <int Filters>
     static void by_filters(int filters, int streams, const Walk& walk, const T* dy, long dy_plane, const T* const (&x)[kStreams], V* sums) {
-        if (filters == 4) return by_streams<4>(streams, walk, dy, dy_plane, x, sums);
-        if (filters == 2) return by_streams<2>(streams, walk, dy, dy_plane, x, sums);
-        by_streams<1>(streams, walk, dy, dy_plane, x, sums);
+        if (filters == Filters) return by_streams<Filters>(streams, walk, dy, dy_plane, x, sums);
+        if constexpr (Filters > 1) by_filters<Filters / 2>(filters, streams, walk, dy, dy_plane, x, sums);
     }
 
     template <int Filters>
@@ -227,8 +237,7 @@ class WeightGradient {
         for (int j = 0; j < item.streams->count; ++j) {
             T* target = dweight_ + filter * stride + item.streams->channel[j] * s_.taps() + item.kernel_row * s_.kernel_width +
                         item.streams->tap[j];
-            const auto totals = sum_four<T, Width>(sums[j], sums[kStreams + j], sums[2 * kStreams + j], sums[3 * kStreams + j]);
-            for (int i = 0; i < item.filters->count; ++i) target[i * stride] = totals[i];
+            write_sums<T, Width>(item.filters->count, sums + j, [&](long i, T sum) { target[i * stride] = sum; });
         }
     }
 

@@ -17,7 +17,7 @@ __attribute__((noinline)) void transform_gradient_row(const TileGrid& g, long fi
 template <typename T, int Width>
 class RowWinogradWeightGradient {
     static constexpr int M = RowTransform::M, Points = RowTransform::kPoints, kTaps = RowTransform::kTaps;
-    static constexpr long kStripVectors = 48, kStripRows = 4;  // a tile's part of dy stays in cache while channels pass
+    static constexpr long kStripVectors = 1536 / (Width * sizeof(T)), kStripRows = 8;  // a tile's part of dy stays in cache while channels pass
     using V = Vec<T, Width>;
 
   public:
@@ -59,7 +59,7 @@ class RowWinogradWeightGradient {
         for (int point = 0; point < Points; ++point) memset(v + point * point_stride + row * v_row, 0, sizeof(T) * v_row);
     }
 
-    // sums[point][kernel row][channel][filter] grow by this strip's part, for up to four filters.
+    // sums[point][kernel row][channel][filter] grow by this strip's part, for the filters of one tile.
     void add_products(const Strip& strip, int point, long k, const T* v, const T* m, T* sums) const {
         const long elements = strip.elements(in.lanes), rows = strip.rows(), v_row = channels * elements;
         const Walk walk{rows, filters * elements, v_row, 1, 0, 0, elements};
@@ -69,14 +69,12 @@ class RowWinogradWeightGradient {
             const T* const streams[kStreams] = {right, right + v_row, right + 2 * v_row};
             V tile[kFilters * kStreams] = {};
             const long count = filters - k < kFilters ? filters - k : kFilters;
-            if (count == kFilters)
-                weight_tile<T, Width, kFilters, kStreams>(walk, left, elements, streams, tile);
-            else
-                for (long i = 0; i < count; ++i) weight_tile<T, Width, 1, kStreams>(walk, left + i * elements, elements, streams, tile + i * kStreams);
+            in_halving_tiles<kFilters>(count, [&](auto tile_filters, long i) {
+                weight_tile<T, Width, decltype(tile_filters)::value, kStreams>(walk, left + i * elements, elements, streams, tile + i * kStreams);
+            });
             for (int r = 0; r < kTaps; ++r) {
-                const auto totals = sum_four<T, Width>(tile[r], tile[kStreams + r], tile[2 * kStreams + r], tile[3 * kStreams + r]);
                 T* target = sums + ((point * kTaps + r) * channels + c) * filters + k;
-                for (long i = 0; i < count; ++i) target[i] += totals[i];
+                write_sums<T, Width>(count, tile + r, [&](long i, T sum) { target[i] += sum; });
             }
         }
     }
