@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ringlet.allocator import keep_freed_memory
 from ringlet.engines.base import BaseReplica
 from ringlet.errors import UnknownNameError
 from ringlet.libraries import require
@@ -22,6 +23,8 @@ def create_replica(
     """
     if engine not in ENGINES:
         raise UnknownNameError("engine", engine, ENGINES)
+    if engine != "native":
+        keep_freed_memory()
     if engine == "torch":
         require("torch")
         from ringlet.engines.torch.replica import TorchReplica

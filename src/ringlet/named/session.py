@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, final
 
+from ringlet.allocator import keep_freed_memory
 from ringlet.comm import world
 from ringlet.comm.contract import Communicator
 from ringlet.comm.world import NotInitializedError
@@ -103,6 +104,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Iterable[int]] | 
     if communicator is None:
         _excluded = f"it is not among the ranks {sorted(comm)} that init was called with"
         return
+    keep_freed_memory()
     session = _Session(communicator)
     _session = session
     atexit.unregister(shutdown)

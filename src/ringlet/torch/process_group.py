@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Store, Work
 
 from ringlet import torch_backend
+from ringlet.allocator import keep_freed_memory
 from ringlet.comm.connect import abort_on_exception
 from ringlet.errors import CommunicationError
 from ringlet.torch import process_group_jobs as jobs
@@ -234,6 +235,7 @@ class RingletProcessGroup(ProcessGroup):
 
 def create(options: Any, _: Any = None) -> RingletProcessGroup:
     """What PyTorch calls to make a group; ``options`` are its own."""
+    keep_freed_memory()
     return RingletProcessGroup(
         options.store,
         options.group_rank,
