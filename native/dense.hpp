@@ -19,18 +19,19 @@ inline void gather_rows(long depth, long count, const T* a, long stride, T* targ
             memcpy(target, a, sizeof(T) * count);
 }
 
-// x(depth x lanes) as panels of a few vectors, each [depth][vectors]: the products read them front to back.
+// x(depth x lanes) as panels of a few vectors, each [depth][vectors]: the products read them front to back. The threads of a
+// parallel region share the work.
 template <typename T, int Width>
-void pack_panels(long depth, long lanes, const T* x, T* panels) {
-    in_vector_tiles(lanes / Width, [&](auto tile, long vector) {
-        constexpr int Vectors = decltype(tile)::value;
-        T* panel = panels + vector * Width * depth;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (depth * lanes > 65536)
-        for (long d = 0; d < depth; ++d)
+inline void pack_panels(long depth, long lanes, const T* x, T* panels) {
+#pragma omp for schedule(static)
+    for (long d = 0; d < depth; ++d)
+        in_vector_tiles(lanes / Width, [&](auto tile, long vector) {
+            constexpr int Vectors = decltype(tile)::value;
+            T* panel = panels + vector * Width * depth;
             unroll<Vectors>([&](auto j) {
                 store(panel + (d * Vectors + j) * Width, load<Vec<T, Width>>(x + d * lanes + (vector + j) * Width));
             });
-    });
+        });
 }
 
 // y(rows x lanes) = A(rows x depth) * x(depth x lanes); A is given by its strides, one of which is 1.
@@ -38,12 +39,12 @@ template <typename T, int Width>
 void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stride, long depth_stride, const T* x, T* y,
                     const Epilogue<T>& epilogue) {
     T* panels = scratch_array<T>(kScratchShared0, depth * lanes);
-    pack_panels<T, Width>(depth, lanes, x, panels);
     const bool plain = !epilogue.bias && !epilogue.accumulate && !epilogue.relu;
     const bool gather = depth_stride != 1;  // A is a transpose: its rows lie side by side
     const long blocks = (rows + kRowBlock - 1) / kRowBlock;
 #pragma omp parallel num_threads(num_threads()) if (rows * depth * lanes > 65536)
     {
+        pack_panels<T, Width>(depth, lanes, x, panels);
         T* gathered = gather ? scratch_array<T>(kScratchOwn0, depth * kRowBlock) : nullptr;
 #pragma omp for schedule(static)
         for (long block = 0; block < blocks; ++block) {

@@ -32,7 +32,7 @@ inline Vec<float, Width> exponential_single(Vec<float, Width> x) {
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     const I exponent = (__builtin_convertvector(n, I) + 127) << 23;
-    return vanishes ? V{} : p * reinterpret_cast<const V&>(exponent);
+    return vanishes ? V{} : p * (V)exponent;
 }
 
 template <typename T, typename V>
