@@ -8,8 +8,9 @@ All train the same network from the same weights and must reach the same ones.
 
 "apart" are workers without any exchange, "meeting" are workers that wait for each other in every step and exchange
 nothing: what any exchange could give at best; "DDP, meeting" the same under DDP, which copies gradients to buckets and
-back: what any process group could give at best. "ringlet, meeting" are such workers in processes that keep their
-memory. Horovod takes part where it is installed.
+back: what any process group could give at best. "memory kept" are processes that keep their memory as those with
+Ringlet do: what the exchange alone is worth shows against "DDP, gloo, memory kept". Horovod takes part where it is
+installed.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from benchmarks.steps import CASES, Case
 ROUND_SECONDS = 1.0
 """A round has as many steps as fill about this long, unless --steps says how many."""
 CHECKED_STEPS = 3
-APART, MEETING, DDP_MEETING, GLOO, DDP, OPTIMIZER, KEPT_MEETING, HOROVOD = (
+APART, MEETING, DDP_MEETING, GLOO, KEPT_GLOO, DDP, OPTIMIZER, KEPT_MEETING, HOROVOD = (
     "apart",
     "meeting",
     "DDP, meeting",
     "DDP, gloo",
+    "DDP, gloo, memory kept",
     "DDP, ringlet",
     "ringlet.torch",
-    "ringlet, meeting",
+    "meeting, memory kept",
     "Horovod",
 )
 WITH_RINGLET = (DDP, OPTIMIZER, KEPT_MEETING)
@@ -51,8 +53,11 @@ def measure(
     from torch import distributed
 
     import ringlet
+    from ringlet.allocator import keep_freed_memory
 
     use_threads(1)
+    if way == KEPT_GLOO:
+        keep_freed_memory()
     if way in WITH_RINGLET:
         import ringlet.torch as hvd
 
@@ -79,7 +84,7 @@ def _case(text: str) -> Case:
 
 def ways() -> list[str]:
     """All that can take part here."""
-    everywhere = [GLOO, DDP, OPTIMIZER, MEETING, DDP_MEETING, KEPT_MEETING, APART]
+    everywhere = [GLOO, KEPT_GLOO, DDP, OPTIMIZER, MEETING, DDP_MEETING, KEPT_MEETING, APART]
     try:
         metadata.version("horovod")
     except metadata.PackageNotFoundError:
@@ -104,7 +109,7 @@ def _prepare(case: Case, way: str, optimizer_name: str, channels_last: bool) -> 
     inputs, targets = (torch.from_numpy(array) for array in case.batch())
     inputs = inputs.contiguous(memory_format=memory_format)
     model: nn.Module = network
-    if way in (GLOO, DDP, DDP_MEETING):
+    if way in (GLOO, KEPT_GLOO, DDP, DDP_MEETING):
         model = DistributedDataParallel(network)
     if way == DDP_MEETING:
         # PyTorch reads the annotations of a hook, and wants none that are texts.
