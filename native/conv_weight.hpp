@@ -27,7 +27,7 @@ __attribute__((noinline)) void weight_tile(const Walk& walk, const T* dy, long d
             for (long at = 0; at < walk.run; at += Width) {
                 unroll<Streams>([&](auto j) { right[j] = load<V>(x[j] + shift + at); });
                 unroll<Filters>([&](auto i) {
-                    const V value = load<V>(left + i * dy_plane + at);
+                    const V value = in_register(load<V>(left + i * dy_plane + at));
                     unroll<Streams>([&](auto j) { acc[i][j] += value * right[j]; });
                 });
             }

@@ -41,6 +41,17 @@ inline void store(T* target, V value) {
     *reinterpret_cast<Unaligned*>(target) = value;
 }
 
+// A value that several instructions use, read from memory once: compilers think reading it again in each of them costs nothing.
+template <typename V>
+inline __attribute__((always_inline)) V in_register(V value) {
+#if defined(__x86_64__)
+    __asm__("" : "+v"(value));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(value));
+#endif
+    return value;
+}
+
 // Calls body(std_integer<0>), … body(std_integer<Count - 1>) in the source itself: a loop that the compiler unrolls late
 // leaves register tiles in memory.
 template <int Count, int Index = 0, typename Body>
@@ -97,6 +108,16 @@ inline void in_halving_tiles(long count, Body body) {
     for (; start + Largest <= count; start += Largest) body(std_integer<Largest>{}, start);
     if constexpr (Largest > 1)
         in_halving_tiles<Largest / 2>(count - start, [&](auto piece, long offset) { body(piece, start + offset); });
+}
+
+// Splits count into pieces of Largest and one smaller piece and calls body(std_integer<piece>, start) for each.
+template <int Largest, typename Body>
+inline void in_pieces(long count, Body body) {
+    long start = 0;
+    for (; start + Largest <= count; start += Largest) body(std_integer<Largest>{}, start);
+    unroll<Largest - 1>([&](auto i) {
+        if (count - start == i + 1) body(std_integer<i + 1>{}, start);
+    });
 }
 
 // Splits count vectors into tiles of 3, 2, 1.

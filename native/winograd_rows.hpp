@@ -42,23 +42,29 @@ struct RowTransform {
     static constexpr int M = 4, kPoints = Transform<M>::kTile, kTaps = 3;
 };
 
-// Tiles of one row of all channels: Pixels side by side become points, target[point][channel][tile column, lane].
+// How far apart the transformed vectors of a row are.
+struct PointLayout {
+    long channel, vector, point;
+};
+
+// Tiles of one row of all channels: Pixels side by side become points.
 template <typename T, int Width, int Pixels, typename Line>
 inline __attribute__((always_inline)) void transform_row(const TileGrid& g, long channels, const T* planes, const Strip& strip, long row,
-                                                         T* target, long point_stride, Line line) {
+                                                         T* target, const PointLayout layout, Line line) {
     using V = Vec<T, Width>;
     constexpr int Points = RowTransform::kPoints;
     const long lanes = g.lanes;
     for (long c = 0; c < channels; ++c)
-        for (long tile = strip.first; tile < strip.last; ++tile, target += lanes) {
+        for (long tile = strip.first; tile < strip.last; ++tile) {
             const long left = tile * RowTransform::M + g.offset_w;
             const T* source = planes + ((c * g.height + row) * g.width + left) * lanes;
             const auto run = [&](auto read) {
-                for (long lane = 0; lane < lanes; lane += Width) {
+                T* place = target + c * layout.channel + (tile - strip.first) * (lanes / Width) * layout.vector;
+                for (long lane = 0; lane < lanes; lane += Width, place += layout.vector) {
                     V pixels[Pixels], points[Points];
                     unroll<Pixels>([&](auto i) { pixels[i] = read(i, source + i * lanes + lane); });
                     line(pixels, points);
-                    unroll<Points>([&](auto i) { store(target + i * point_stride + lane, points[i]); });
+                    unroll<Points>([&](auto i) { store(place + i * layout.point, points[i]); });
                 }
             };
             if (left >= 0 && left + Pixels <= g.width)
@@ -70,45 +76,76 @@ inline __attribute__((always_inline)) void transform_row(const TileGrid& g, long
 
 template <typename T, int Width>
 __attribute__((noinline)) void transform_input_row(const TileGrid& g, long channels, const T* x, const Strip& strip, long row, T* v,
-                                                   long point_stride) {
-    transform_row<T, Width, RowTransform::kPoints>(g, channels, x, strip, row, v, point_stride,
+                                                   const PointLayout& layout) {
+    transform_row<T, Width, RowTransform::kPoints>(g, channels, x, strip, row, v, layout,
                                                    [](const auto* d, auto* points) { Transform<4>::input(d, 1, points, 1); });
 }
 
-// A row of tiles of c = a * b; a is [depth][Rows], rows of b and c are strides apart.
-template <typename T, int Width, int Rows, int Vectors>
-__attribute__((noinline)) void row_tiles(long tiles, long depth, const T* a, const T* b, long b_stride, T* c, long c_stride) {
-    using V = Vec<T, Width>;
-    for (long tile = 0; tile < tiles; ++tile, b += Vectors * Width, c += Vectors * Width) {
-        V acc[Rows][Vectors], right[Vectors];
-        unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { acc[i][j] = V{}; }); });
-        const T *left = a, *end = a + depth * Rows, *source = b;
-        for (; left < end; left += Rows, source += b_stride) {
-            unroll<Vectors>([&](auto j) { right[j] = load<V>(source + j * Width); });
-            unroll<Rows>([&](auto i) {
-                const V value = splat<V>(left[i]);
-                unroll<Vectors>([&](auto j) { acc[i][j] += value * right[j]; });
-            });
-        }
-        unroll<Rows>([&](auto i) { unroll<Vectors>([&](auto j) { store(c + i * c_stride + j * Width, acc[i][j]); }); });
-    }
-}
+// The register tile: output channels x points x vectors side by side. Registers of 64 bytes take a weight from memory with every
+// multiplication at no cost, so a tile is all points of one vector, which never leave the registers before they are pixels.
+// Narrower ones would wait for the weights: their tile is one point of several vectors, as in a matrix product.
+template <typename T, int Width>
+struct RowTileShape {
+    static constexpr bool kAllPoints = RINGLET_REGISTERS >= 32 && Width * sizeof(T) >= 64;
+    static constexpr int kFilters = kAllPoints ? 4 : kTileRows;
+    static constexpr int kPoints = kAllPoints ? RowTransform::kPoints : 1;
+    static constexpr int kVectors = kAllPoints ? 1 : kTileVectors;
+};
 
-// The pixels of one tile column, all lanes. Copies of what the loop reads: stores might change anything else.
-template <typename T, int Width, int Pixels, bool Masked>
-__attribute__((noinline)) void write_tile_column(long lanes, const T* m, long point_stride, T* y, long channel, Epilogue<T> epilogue) {
+// What a few vectors of tiles of one row of outputs read and write.
+template <typename T>
+struct RowTile {
+    const T* v[RowTransform::kTaps];  // transformed input rows, [vector][channel][point]
+    long rows, channels;
+    T* y;  // the row in the plane of the first output channel
+    long pixel_stride, plane_stride;
+    long offset[kTileVectors], pixels[kTileVectors];  // per vector: of its first pixel in the row, and how many there are
+};
+
+// u is [kernel row, channel][point][output channel]; with Memory the epilogue also reads y or a mask.
+template <typename T, int Width, int Filters, int Vectors, bool Memory>
+__attribute__((noinline)) void row_tile(const RowTile<T>& tile, const T* u, const T* bias, const Epilogue<T>& epilogue) {
+    constexpr int M = RowTransform::M, Points = RowTransform::kPoints, AtOnce = RowTileShape<T, Width>::kPoints;
     using V = Vec<T, Width>;
-    const V shift = splat<V>(epilogue.bias ? epilogue.bias[channel] : T(0));
+    const long v_vector = tile.channels * Points * Width;
+    V sums[Vectors][Filters][Points];
+    unroll<Points / AtOnce>([&](auto pass) {
+        constexpr int First = pass * AtOnce;
+        V acc[Vectors][Filters][AtOnce] = {};
+        const T* weights = u + First * Filters;
+        for (long row = 0; row < tile.rows; ++row) {
+            const T* points = tile.v[row] + First * Width;
+            for (const T* end = points + v_vector; points < end; points += Points * Width, weights += Points * Filters)
+                unroll<AtOnce>([&](auto i) {
+                    V point[Vectors];
+                    unroll<Vectors>([&](auto j) { point[j] = load<V>(points + j * v_vector + i * Width); });
+                    unroll<Filters>([&](auto k) {
+                        const V weight = splat<V>(weights[i * Filters + k]);
+                        unroll<Vectors>([&](auto j) { acc[j][k][i] += weight * point[j]; });
+                    });
+                });
+        }
+        unroll<Vectors * Filters * AtOnce>([&](auto n) {
+            constexpr int j = n / (Filters * AtOnce), k = n / AtOnce % Filters, i = n % AtOnce;
+            sums[j][k][First + i] = acc[j][k][i];
+        });
+    });
     const V floor = splat<V>(epilogue.relu ? T(0) : -std::numeric_limits<T>::infinity());
-    for (long lane = 0; lane < lanes; lane += Width) {
-        V points[RowTransform::kPoints], result[RowTransform::M];
-        unroll<RowTransform::kPoints>([&](auto i) { points[i] = load<V>(m + i * point_stride + lane); });
-        Transform<RowTransform::M>::output(points, 1, result, 1);
-        unroll<Pixels>([&](auto i) {
-            T* target = y + i * lanes + lane;
-            V value = result[i] + shift;
-            if constexpr (Masked) value = epilogue.with_memory(target, value);
-            store(target, maximum(value, floor));
+    for (int j = 0; j < Vectors; ++j) {
+        T* plane = tile.y + tile.offset[j];
+        unroll<Filters>([&](auto k) {
+            V pixels[M];
+            Transform<M>::output(sums[j][k], 1, pixels, 1);
+            const V shift = splat<V>(bias ? bias[k] : T(0));
+            T* target = plane;
+            unroll<M>([&](auto i) {
+                if (i >= tile.pixels[j]) return;
+                V value = pixels[i] + shift;
+                if constexpr (Memory) value = epilogue.with_memory(target, value);
+                store(target, maximum(value, floor));
+                target += tile.pixel_stride;
+            });
+            plane += tile.plane_stride;
         });
     }
 }
@@ -117,8 +154,8 @@ __attribute__((noinline)) void write_tile_column(long lanes, const T* m, long po
 template <typename T, int Width>
 class RowWinograd {
     static constexpr int M = RowTransform::M, Points = RowTransform::kPoints, kTaps = RowTransform::kTaps;
-    static constexpr long kStripVectors = 24, kBandBytes = 256l << 10;
-    using V = Vec<T, Width>;
+    static constexpr long kRingBytes = 256l << 10;  // of transformed rows, to stay in the second-level cache
+    using Shape = RowTileShape<T, Width>;
 
   public:
     long in_channels, out_channels;
@@ -131,14 +168,14 @@ class RowWinograd {
     void run() const {
         T* u = scratch_array<T>(kScratchShared0, Points * out_channels * depth());
         transform_weights(u);
-        const Strips strips(out, kStripVectors, Width, larger(4, kBandBytes / (Points * in_channels * kStripVectors * Width * long(sizeof(T)))));
-        const long elements = strips.columns * in.lanes;
+        // Several bands of rows for each thread; a band transforms two input rows again that its neighbour has made.
+        const long threads = num_threads(), band = threads == 1 ? out.height : larger(4, out.height / (2 * threads));
+        const Strips strips(out, kRingBytes / (Points * depth() * Width * long(sizeof(T))), Width, band);
 #pragma omp parallel num_threads(num_threads())
         {
-            T* v = scratch_array<T>(kScratchOwn0, Points * (strips.rows + kTaps - 1) * in_channels * elements);
-            T* m = scratch_array<T>(kScratchOwn1, Points * out_channels * elements);
+            T* v = scratch_array<T>(kScratchOwn0, Points * depth() * strips.columns * in.lanes);
 #pragma omp for schedule(dynamic)
-            for (long i = 0; i < strips.across * strips.down; ++i) run_strip(strips.at(out, i), u, v, m);
+            for (long i = 0; i < strips.across * strips.down; ++i) run_strip(strips.at(out, i), u, v);
         }
     }
 
@@ -147,71 +184,61 @@ class RowWinograd {
     static long larger(long a, long b) { return a > b ? a : b; }
     long depth() const { return kTaps * in_channels; }
 
-    // u[point][block of output channels][kernel row, input channel][output channel of the block]
+    // u[block of output channels][kernel row, input channel][point][output channel of the block]
     void transform_weights(T* u) const {
         using One = Vec<T, 1>;
-        in_halving_tiles<kTileRows>(out_channels, [&](auto rows, long first) {
-            constexpr int Rows = decltype(rows)::value;
-            for (long i = 0; i < Rows * in_channels * kTaps; ++i) {
-                const long k = first + i % Rows, c = i / Rows % in_channels, r = i / Rows / in_channels;
-                const T* taps = turned ? weight + (c * out_channels + k) * 9 + 8 - r * kTaps : weight + (k * in_channels + c) * 9 + r * kTaps;
+        in_halving_tiles<Shape::kFilters>(out_channels, [&](auto filters, long first) {
+            constexpr int Filters = decltype(filters)::value;
+            for (long i = 0; i < Filters * depth(); ++i) {
+                const long k = i % Filters, c = i / Filters % in_channels, r = i / Filters / in_channels;
+                const T* taps = turned ? weight + (c * out_channels + first + k) * 9 + 8 - r * kTaps
+                                       : weight + ((first + k) * in_channels + c) * 9 + r * kTaps;
                 const One g[kTaps] = {One{taps[0]}, One{taps[turned ? -1 : 1]}, One{taps[turned ? -2 : 2]}};
                 One points[Points];
                 Transform<M>::filter(g, 1, points, 1);
-                for (int point = 0; point < Points; ++point) u[(point * out_channels + first) * depth() + i] = points[point][0];
+                T* target = u + (first * depth() + (r * in_channels + c) * Filters) * Points + k;
+                for (int point = 0; point < Points; ++point) target[point * Filters] = points[point][0];
             }
         });
     }
 
-    void run_strip(const Strip& strip, const T* u, T* v, T* m) const {
-        // Rows of v are input rows from `top` on; those outside the plane are never made.
-        const long top = larger(strip.row_first + in.offset_h, 0), elements = strip.elements(in.lanes);
-        const long v_row = in_channels * elements, point_stride = (strip.rows() + kTaps - 1) * v_row;
-        long made = top;
+    // Going down, v holds the transformed rows of the last kTaps input rows: row i at i % kTaps, [vector][channel][point]. Rows
+    // outside the plane are never made.
+    void run_strip(const Strip& strip, const T* u, T* v) const {
+        const PointLayout layout{Points * Width, in_channels * Points * Width, Width};
+        const long v_row = Points * in_channels * strip.elements(in.lanes);
+        long made = larger(strip.row_first + in.offset_h, 0);
         for (long row = strip.row_first; row < strip.row_last; ++row) {
-            const long first = larger(row + in.offset_h, 0), last = smaller(row + in.offset_h + kTaps, in.height);
-            for (; made < last; ++made)
-                transform_input_row<T, Width>(in, in_channels, x, strip, made, v + (made - top) * v_row, point_stride);
-            const long skipped = (first - row - in.offset_h) * in_channels, taps = last > first ? (last - first) * in_channels : 0;
-            for (int point = 0; point < Points; ++point)
-                multiply(elements, taps, u + point * out_channels * depth(), skipped, v + point * point_stride + (first - top) * v_row,
-                         m + point * out_channels * elements);
-            for (long k = 0; k < out_channels; ++k) write_row(strip, row, k, m);
+            const long top = row + in.offset_h, first = larger(top, 0), last = smaller(top + kTaps, in.height);
+            for (; made < last; ++made) transform_input_row<T, Width>(in, in_channels, x, strip, made, v + made % kTaps * v_row, layout);
+            RowTile<T> tile{};
+            tile.rows = larger(last - first, 0), tile.channels = in_channels;
+            tile.pixel_stride = out.lanes, tile.plane_stride = out.height * out.width * out.lanes;
+            in_pieces<Shape::kVectors>(strip.elements(in.lanes) / Width, [&](auto vectors, long vector) {
+                for (long i = 0; i < tile.rows; ++i) tile.v[i] = v + (first + i) % kTaps * v_row + vector * layout.vector;
+                for (int j = 0; j < vectors; ++j) {
+                    const long pixel = (strip.first + (vector + j) * Width / out.lanes) * M;
+                    tile.offset[j] = pixel * out.lanes + (vector + j) * Width % out.lanes;
+                    tile.pixels[j] = smaller(out.width - pixel, M);
+                }
+                run_vectors<decltype(vectors)::value>(tile, y + row * out.width * out.lanes, u, (first - top) * in_channels);
+            });
         }
     }
 
-    // m[output channel][tile column, lane] for one point
-    void multiply(long elements, long taps, const T* u, long skipped, const T* v, T* m) const {
-        const long triples = elements / Width / 3, rest = elements / Width % 3, done = 3 * triples * Width;
-        in_halving_tiles<kTileRows>(out_channels, [&](auto rows, long k) {
-            constexpr int Rows = decltype(rows)::value;
-            const T* a = u + k * depth() + skipped * Rows;
-            T* c = m + k * elements;
-            row_tiles<T, Width, Rows, 3>(triples, taps, a, v, elements, c, elements);
-            if (rest == 2) row_tiles<T, Width, Rows, 2>(1, taps, a, v + done, elements, c + done, elements);
-            if (rest == 1) row_tiles<T, Width, Rows, 1>(1, taps, a, v + done, elements, c + done, elements);
+    // All output channels of a tile; `skipped` factors of u belong to kernel rows above the plane.
+    template <int Vectors>
+    void run_vectors(RowTile<T>& tile, T* first_row, const T* u, long skipped) const {
+        in_halving_tiles<Shape::kFilters>(out_channels, [&](auto filters, long k) {
+            constexpr int Filters = decltype(filters)::value;
+            tile.y = first_row + k * tile.plane_stride;
+            const T* factors = u + (k * depth() + skipped * Filters) * Points;
+            const T* bias = epilogue.bias ? epilogue.bias + k : nullptr;
+            if (epilogue.accumulate || epilogue.mask_shift != 0)
+                row_tile<T, Width, Filters, Vectors, true>(tile, factors, bias, epilogue);
+            else
+                row_tile<T, Width, Filters, Vectors, false>(tile, factors, bias, epilogue);
         });
-    }
-
-    void write_row(const Strip& strip, long row, long k, const T* m) const {
-        const long elements = strip.elements(out.lanes), point_stride = out_channels * elements;
-        for (long tile = strip.first; tile < strip.last; ++tile) {
-            const T* source = m + k * elements + (tile - strip.first) * out.lanes;
-            T* target = y + ((k * out.height + row) * out.width + tile * M) * out.lanes;
-            const auto write = [&](auto pixels) {
-                constexpr int Pixels = decltype(pixels)::value;
-                if (epilogue.accumulate || epilogue.mask_shift != 0)
-                    write_tile_column<T, Width, Pixels, true>(out.lanes, source, point_stride, target, k, epilogue);
-                else
-                    write_tile_column<T, Width, Pixels, false>(out.lanes, source, point_stride, target, k, epilogue);
-            };
-            switch (smaller(out.width - tile * M, M)) {
-                case 1: write(std_integer<1>{}); break;
-                case 2: write(std_integer<2>{}); break;
-                case 3: write(std_integer<3>{}); break;
-                default: write(std_integer<4>{});
-            }
-        }
     }
 };
 

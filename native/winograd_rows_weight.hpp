@@ -8,8 +8,8 @@ namespace ringlet::RINGLET_ISA {
 
 template <typename T, int Width>
 __attribute__((noinline)) void transform_gradient_row(const TileGrid& g, long filters, const T* dy, const Strip& strip, long row, T* m,
-                                                      long point_stride) {
-    transform_row<T, Width, RowTransform::M>(g, filters, dy, strip, row, m, point_stride,
+                                                      const PointLayout& layout) {
+    transform_row<T, Width, RowTransform::M>(g, filters, dy, strip, row, m, layout,
                                              [](const auto* d, auto* points) { Transform<4>::output_adjoint(d, 1, points, 1); });
 }
 
@@ -39,9 +39,11 @@ class RowWinogradWeightGradient {
 #pragma omp for schedule(static) nowait
             for (long row = 0; row < strip.rows() + kTaps - 1; ++row) make_input(strip, row, v);
 #pragma omp for schedule(static)
-            for (long row = 0; row < strip.rows(); ++row)
-                transform_gradient_row<T, Width>(out, filters, dy, strip, strip.row_first + row, m + row * filters * strip.elements(in.lanes),
-                                                 strip.rows() * filters * strip.elements(in.lanes));
+            for (long row = 0; row < strip.rows(); ++row) {
+                const long elements = strip.elements(in.lanes), m_row = filters * elements;
+                transform_gradient_row<T, Width>(out, filters, dy, strip, strip.row_first + row, m + row * m_row,
+                                                 PointLayout{elements, Width, strip.rows() * m_row});
+            }
 #pragma omp for schedule(static) collapse(2)
             for (int point = 0; point < Points; ++point)
                 for (long k = 0; k < filters; k += kFilters) add_products(strip, point, k, v, m, sums);
@@ -52,10 +54,10 @@ class RowWinogradWeightGradient {
   private:
     // v[point][row][channel][tile column, lane], zeros for rows outside the plane
     void make_input(const Strip& strip, long row, T* v) const {
-        const long v_row = channels * strip.elements(in.lanes), point_stride = (strip.rows() + kTaps - 1) * v_row;
+        const long elements = strip.elements(in.lanes), v_row = channels * elements, point_stride = (strip.rows() + kTaps - 1) * v_row;
         const long in_row = strip.row_first + row + in.offset_h;
         if (in_row >= 0 && in_row < in.height)
-            return transform_input_row<T, Width>(in, channels, x, strip, in_row, v + row * v_row, point_stride);
+            return transform_input_row<T, Width>(in, channels, x, strip, in_row, v + row * v_row, PointLayout{elements, Width, point_stride});
         for (int point = 0; point < Points; ++point) memset(v + point * point_stride + row * v_row, 0, sizeof(T) * v_row);
     }
 
