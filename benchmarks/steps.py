@@ -99,7 +99,7 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
     if strategy.comm.rank == 0:
         replica.initialize(0)
     strategy.attach(replica)
-    _ = replica.plan.training  # chooses algorithms now, not in the first timed step
+    replica.prepare()  # chooses algorithms now, not in the first timed step
     piece = Piece(strategy.comm.rank, 0, case.batch_size)
     num_global = case.batch_size * strategy.comm.size
     batch = Batch(inputs, targets, np.arange(case.batch_size), 0, 0, num_global, (piece,))

@@ -7,7 +7,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -555,6 +557,48 @@ void scale(Out values, double factor) {
     by_dtype(values, [&](const auto& k, auto number) { k.scale(write<decltype(number)>(values), size_of(values), factor); });
 }
 
+// -- calls that are made again and again --------------------------------------------------------------------------------
+// A kernel with its arguments, converted from Python once; or several of them in turn.
+struct PreparedCall {
+    std::function<void()> run;
+};
+
+// How an argument is kept: text as a copy, because Python's may go.
+template <typename T>
+struct Kept {
+    T value;
+    const T& get() const { return value; }
+};
+template <>
+struct Kept<const char*> {
+    std::string value;
+    const char* get() const { return value.c_str(); }
+};
+
+template <typename... Arguments>
+auto preparer(void (*kernel)(Arguments...)) {
+    return [kernel](Arguments... arguments) {
+        return PreparedCall{[kernel, kept = std::tuple(Kept<Arguments>{arguments}...)] {
+            std::apply([&](const auto&... values) { kernel(values.get()...); }, kept);
+        }};
+    };
+}
+
+PreparedCall in_turn(std::vector<PreparedCall> calls) {
+    return PreparedCall{[calls = std::move(calls)] {
+        for (const PreparedCall& call : calls) call.run();
+    }};
+}
+
+using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+
+// Defines a kernel whose arguments are the same in every step twice: to be called, and in `prepare` to be called later.
+template <typename Kernel, typename... Extra>
+void define(nb::module_& m, nb::module_& prepare, const char* name, Kernel kernel, const Extra&... extra) {
+    m.def(name, kernel, extra..., Unlocked());
+    prepare.def(name, preparer(kernel), extra...);
+}
+
 }  // namespace
 
 const KernelTable& current_table() { return *current; }
@@ -563,7 +607,6 @@ const KernelTable& current_table() { return *current; }
 
 NB_MODULE(_native, m) {
     using namespace ringlet;
-    using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::set_leak_warnings(false);  // a channel that is open at the end of the program is no leak
     m.doc() = "Compiled kernels of the native engine; the contract is ringlet.kernels.contract.";
     const std::vector<const KernelTable*> tables = supported_tables();
@@ -577,38 +620,44 @@ NB_MODULE(_native, m) {
     m.def("set_num_threads", [](int count) { require(count >= 1, "the number of threads must be positive"); set_num_threads(count); }, "count"_a);
     m.def("scratch_bytes", &scratch_bytes, "Memory that kernels hold for use inside calls.");
 
+    nb::class_<PreparedCall>(m, "PreparedCall", "A kernel with its arguments.")
+        .def("__call__", [](const PreparedCall& call) { call.run(); }, Unlocked());
+    m.def("in_turn", &in_turn, "calls"_a, "Prepared calls as one.");
+    nb::module_ prepare = m.def_submodule("prepare", "Kernels that give a PreparedCall instead of computing.");
+
     m.def("pack", &pack, "samples"_a, "out"_a, Unlocked());
     m.def("unpack", &unpack, "activations"_a, "out"_a, Unlocked());
-    m.def("add", &add, "a"_a, "b"_a, "out"_a, Unlocked());
-    m.def("conv2d_forward", &conv2d_forward, "x"_a, "weight"_a, "bias"_a.none(), "y"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a,
-          "groups"_a, "relu"_a, "algorithm"_a, Unlocked());
-    m.def("conv2d_backward_data", &conv2d_backward_data, "dy"_a, "weight"_a, "dx"_a, "mask"_a.none() = nb::none(), nb::kw_only(), "stride"_a, "padding"_a,
-          "dilation"_a, "groups"_a, "algorithm"_a, "accumulate"_a, Unlocked());
-    m.def("conv2d_backward_weight", &conv2d_backward_weight, "x"_a, "dy"_a, "dweight"_a, nb::kw_only(), "stride"_a, "padding"_a,
-          "dilation"_a, "groups"_a, "algorithm"_a, Unlocked());
-    m.def("bias_forward", &bias_forward, "y"_a, "bias"_a, nb::kw_only(), "relu"_a, Unlocked());
-    m.def("bias_backward", &bias_backward, "dy"_a, "dbias"_a, Unlocked());
-    m.def("dense_forward", &dense_forward, "x"_a, "weight"_a, "bias"_a.none(), "y"_a, nb::kw_only(), "relu"_a, Unlocked());
-    m.def("dense_backward_data", &dense_backward_data, "dy"_a, "weight"_a, "dx"_a, nb::kw_only(), "accumulate"_a, Unlocked());
-    m.def("dense_backward_weight", &dense_backward_weight, "x"_a, "dy"_a, "dweight"_a, Unlocked());
-    m.def("max_pool2d_forward", &max_pool2d_forward, "x"_a, "y"_a, "argmax"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a,
-          "relu"_a = false, Unlocked());
-    m.def("max_pool2d_backward", &max_pool2d_backward, "dy"_a, "argmax"_a, "dx"_a, "sums"_a.none() = nb::none(), nb::kw_only(), "kernel"_a,
-          "stride"_a, "padding"_a, "accumulate"_a, Unlocked());
-    m.def("avg_pool2d_forward", &avg_pool2d_forward, "x"_a, "y"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a, Unlocked());
-    m.def("avg_pool2d_backward", &avg_pool2d_backward, "dy"_a, "dx"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a, "accumulate"_a,
-          Unlocked());
+    define(m, prepare, "add", &add, "a"_a, "b"_a, "out"_a);
+    define(m, prepare, "conv2d_forward", &conv2d_forward, "x"_a, "weight"_a, "bias"_a.none(), "y"_a, nb::kw_only(), "stride"_a, "padding"_a,
+           "dilation"_a, "groups"_a, "relu"_a, "algorithm"_a);
+    define(m, prepare, "conv2d_backward_data", &conv2d_backward_data, "dy"_a, "weight"_a, "dx"_a, "mask"_a.none() = nb::none(),
+           nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a, "groups"_a, "algorithm"_a, "accumulate"_a);
+    define(m, prepare, "conv2d_backward_weight", &conv2d_backward_weight, "x"_a, "dy"_a, "dweight"_a, nb::kw_only(), "stride"_a,
+           "padding"_a, "dilation"_a, "groups"_a, "algorithm"_a);
+    define(m, prepare, "bias_forward", &bias_forward, "y"_a, "bias"_a, nb::kw_only(), "relu"_a);
+    define(m, prepare, "bias_backward", &bias_backward, "dy"_a, "dbias"_a);
+    define(m, prepare, "dense_forward", &dense_forward, "x"_a, "weight"_a, "bias"_a.none(), "y"_a, nb::kw_only(), "relu"_a);
+    define(m, prepare, "dense_backward_data", &dense_backward_data, "dy"_a, "weight"_a, "dx"_a, nb::kw_only(), "accumulate"_a);
+    define(m, prepare, "dense_backward_weight", &dense_backward_weight, "x"_a, "dy"_a, "dweight"_a);
+    define(m, prepare, "max_pool2d_forward", &max_pool2d_forward, "x"_a, "y"_a, "argmax"_a, nb::kw_only(), "kernel"_a, "stride"_a,
+           "padding"_a, "relu"_a = false);
+    define(m, prepare, "max_pool2d_backward", &max_pool2d_backward, "dy"_a, "argmax"_a, "dx"_a, "sums"_a.none() = nb::none(), nb::kw_only(),
+           "kernel"_a, "stride"_a, "padding"_a, "accumulate"_a);
+    define(m, prepare, "avg_pool2d_forward", &avg_pool2d_forward, "x"_a, "y"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a);
+    define(m, prepare, "avg_pool2d_backward", &avg_pool2d_backward, "dy"_a, "dx"_a, nb::kw_only(), "kernel"_a, "stride"_a, "padding"_a,
+           "accumulate"_a);
     m.def("batch_norm_forward_train", &batch_norm_forward_train, "x"_a, "gamma"_a, "beta"_a, "y"_a, "mean"_a, "inv_std"_a, "running_mean"_a,
           "running_var"_a, nb::kw_only(), "n"_a, "momentum"_a, "epsilon"_a, "relu"_a, Unlocked());
-    m.def("batch_norm_forward_infer", &batch_norm_forward_infer, "x"_a, "gamma"_a, "beta"_a, "running_mean"_a, "running_var"_a, "y"_a,
-          nb::kw_only(), "epsilon"_a, "relu"_a, Unlocked());
-    m.def("batch_norm_backward", &batch_norm_backward, "x"_a, "y"_a, "gamma"_a, "dy"_a, "mean"_a, "inv_std"_a, "dx"_a, "dgamma"_a, "dbeta"_a,
-          nb::kw_only(), "n"_a, "relu"_a, "accumulate"_a, Unlocked());
-    m.def("activation_forward", &activation_forward, "kind"_a, "x"_a, "y"_a, nb::kw_only(), "slope"_a, Unlocked());
-    m.def("activation_backward", &activation_backward, "kind"_a, "y"_a, "dy"_a, "dx"_a, nb::kw_only(), "slope"_a, "accumulate"_a, Unlocked());
+    define(m, prepare, "batch_norm_forward_infer", &batch_norm_forward_infer, "x"_a, "gamma"_a, "beta"_a, "running_mean"_a, "running_var"_a,
+           "y"_a, nb::kw_only(), "epsilon"_a, "relu"_a);
+    m.def("batch_norm_backward", &batch_norm_backward, "x"_a, "y"_a, "gamma"_a, "dy"_a, "mean"_a, "inv_std"_a, "dx"_a, "dgamma"_a,
+          "dbeta"_a, nb::kw_only(), "n"_a, "relu"_a, "accumulate"_a, Unlocked());
+    define(m, prepare, "activation_forward", &activation_forward, "kind"_a, "x"_a, "y"_a, nb::kw_only(), "slope"_a);
+    define(m, prepare, "activation_backward", &activation_backward, "kind"_a, "y"_a, "dy"_a, "dx"_a, nb::kw_only(), "slope"_a,
+           "accumulate"_a);
     m.def("dropout", &dropout, "x"_a, "y"_a, nb::kw_only(), "rate"_a, "key"_a, "accumulate"_a, Unlocked());
-    m.def("softmax_forward", &softmax_forward, "x"_a, "y"_a, Unlocked());
-    m.def("softmax_backward", &softmax_backward, "y"_a, "dy"_a, "dx"_a, nb::kw_only(), "accumulate"_a, Unlocked());
+    define(m, prepare, "softmax_forward", &softmax_forward, "x"_a, "y"_a);
+    define(m, prepare, "softmax_backward", &softmax_backward, "y"_a, "dy"_a, "dx"_a, nb::kw_only(), "accumulate"_a);
     m.def("loss", &loss, "kind"_a, "prediction"_a, "target"_a, "dprediction"_a.none(), nb::kw_only(), "n"_a, "scale"_a, Unlocked());
     m.def("sgd_update", &sgd_update, "parameters"_a, "gradients"_a, "velocity"_a.none(), nb::kw_only(), "learning_rate"_a, "momentum"_a,
           "nesterov"_a, "weight_decay"_a, "decoupled"_a, Unlocked());

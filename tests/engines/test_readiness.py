@@ -211,9 +211,7 @@ def test_arrays_of_other_memory_are_no_gradients():
 
 
 def test_parts_are_cut_where_gradients_become_final():
-    actions = [lambda: None for _ in range(7)]
-    parts = backward_parts(actions, {-1: ((9, 10),), 3: ((4, 9),), 5: ((0, 2), (3, 4))}, 2)
-    assert [(len(part.actions), part.ranges) for part in parts] == [
-        (0, ((9, 10),)), (2, ((4, 9),)), (2, ((0, 2), (3, 4))), (1, ()),
+    parts = backward_parts({-1: ((9, 10),), 3: ((4, 9),), 5: ((0, 2), (3, 4))}, 2, 7)
+    assert [(list(range(7)[part.calls]), part.ranges) for part in parts] == [
+        ([], ((9, 10),)), ([2, 3], ((4, 9),)), ([4, 5], ((0, 2), (3, 4))), ([6], ()),
     ]  # fmt: skip
-    assert [action for part in parts for action in part.actions] == actions[2:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -43,6 +44,9 @@ class CountingKernels:
             return function(*arrays, **options)
 
         return counted
+
+    def prepare(self, kernel, arrays, options):
+        return partial(getattr(self, kernel), *arrays, **options)
 
 
 def network():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from ringlet.kernels import _native
+from ringlet.kernels.contract import PreparedCall
 
 name = "compiled"
 
@@ -37,6 +41,15 @@ adadelta_update = _native.adadelta_update
 sum_squares = _native.sum_squares
 scale = _native.scale
 add_tree = _native.add_tree
+
+in_turn = _native.in_turn
+
+
+def prepare(kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:
+    """See the contract; arguments are converted once."""
+    call: PreparedCall = getattr(_native.prepare, kernel)(*arrays, **options)
+    return call
+
 
 instruction_set = _native.instruction_set
 instruction_sets = _native.instruction_sets

@@ -19,7 +19,7 @@ Rules that hold for every kernel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -39,6 +39,9 @@ Loss = Literal[
     "mse",
     "mae",
 ]
+
+PreparedCall = Callable[[], None]
+"""What :meth:`Kernels.prepare` gives."""
 
 LANE_MULTIPLE = 8
 """Lanes are padded to a multiple of this: one AVX vector of float32, half an AVX-512 one."""
@@ -394,3 +397,13 @@ class Kernels(Protocol):
         ``tree`` is in postfix: a number >= 0 pushes that input, -1 adds the two on top, the lower one first. The bits
         depend on the tree alone: ``[0, 1, -1, 2, 3, -1, -1]`` is ``(i0 + i1) + (i2 + i3)``, whoever computes it.
         """
+
+    # -- calls that are made again and again --------------------------------------------------------------------------
+    def prepare(self, kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:
+        """A call of the layer kernel named ``kernel``, to be made as often as wanted; it looks at its arrays each time.
+
+        Not for kernels that take run-time values (``n``, ``key``, ``scale``), whose arguments differ from step to step.
+        """
+
+    def in_turn(self, calls: Sequence[PreparedCall]) -> PreparedCall:
+        """Prepared calls as one."""

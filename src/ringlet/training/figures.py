@@ -34,7 +34,9 @@ class ShardFigures:
         """Add the results of a pass to those of its shard."""
         if output.count:
             sums = [value for name in self._metrics for value in metric(name)(output.outputs, targets)]
-            self.rows[shard, _NUM_FLAGS:] += (*sums, output.loss_sum, output.count)
+            row = self.rows[shard]
+            for place, value in enumerate((*sums, output.loss_sum, output.count), _NUM_FLAGS):
+                row[place] += value
 
     def flag(self, shard: int, *, interrupted: bool = False, gradients: NDArray[Any] | None = None) -> None:
         """Note that this rank was asked to stop, and whether loss and gradients are finite.
@@ -53,12 +55,12 @@ class ShardFigures:
     @property
     def interrupted(self) -> bool:
         """Whether a rank was asked to stop."""
-        return bool(self.rows[:, _INTERRUPTED].any())
+        return any(row[_INTERRUPTED] for row in self.rows.tolist())
 
     def bad_shard(self) -> int | None:
         """The first shard whose loss or gradients are not finite."""
-        flags = self.rows[:, _BAD_LOSS : _BAD_GRADIENTS + 1]
-        return int(flags.any(axis=1).argmax()) if flags.any() else None
+        rows = self.rows.tolist()
+        return next((shard for shard, row in enumerate(rows) if row[_BAD_LOSS] or row[_BAD_GRADIENTS]), None)
 
     def loss_of(self, shard: int) -> float:
         """The mean loss of a shard."""

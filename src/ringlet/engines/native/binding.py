@@ -1,13 +1,15 @@
 """From symbolic calls to functions without arguments: a step is a loop over them.
 
-What changes from step to step (samples, their number, the random key) is read from one mutable :class:`StepContext`.
+Calls that are the same in every step are prepared by the kernels, and neighbours among them become one function. What
+changes from step to step (samples, their number, the random key) is read from one mutable :class:`StepContext`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,15 @@ class StepContext:
     loss_sum: float = 0.0
 
 
-def bind(kernels: Kernels, context: StepContext, kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> Action:
-    """One call with its arrays; kernels that read run-time values get them from ``context``."""
-    binder = _BINDERS.get(kernel)
-    if binder is not None:
-        return binder(kernels, context, arrays, options)
-    return partial(getattr(kernels, kernel), *arrays, **options)
+def bind(kernels: Kernels, context: StepContext, calls: Iterable[BoundCall]) -> tuple[Action, ...]:
+    """The calls in order; kernels that read run-time values get them from ``context``."""
+    actions: list[Action] = []
+    for takes_context, group in groupby(calls, key=lambda call: call[0] in _BINDERS):
+        if takes_context:
+            actions.extend(_BINDERS[kernel](kernels, context, arrays, options) for kernel, arrays, options in group)
+        else:
+            actions.append(kernels.in_turn([kernels.prepare(*call) for call in group]))
+    return tuple(actions)
 
 
 def _bind_pack(kernels: Kernels, context: StepContext, arrays: Sequence[Any], _: dict[str, Any]) -> Action:

@@ -22,7 +22,7 @@ from ringlet.engines.native.emission import Emitter
 from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, fuse
 from ringlet.engines.native.operations import Operation, create_operation
 from ringlet.engines.native.placement import place_values
-from ringlet.engines.native.readiness import BackwardPart, backward_parts, final_ranges
+from ringlet.engines.native.readiness import Range, backward_parts, final_ranges
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
 from ringlet.engines.targets import TargetEncoder
 from ringlet.kernels.contract import Kernels, padded_lanes
@@ -83,25 +83,21 @@ class Plan:
         return any(call.kernel == "dropout" for call in self._programs["training"].calls)
 
     @cached_property
-    def training(self) -> tuple[Action, ...]:
-        """Pack, forward, outputs, loss, backward."""
-        return self._bind(self.training_calls)
-
-    @cached_property
     def forward(self) -> tuple[Action, ...]:
-        """The part of ``training`` up to the loss."""
-        return self.training[: self._num_forward]
+        """Pack, forward, outputs, loss."""
+        return self._bind(self.training_calls[: self._num_forward])
 
     @cached_property
     def backward(self) -> tuple[Action, ...]:
-        """The part of ``training`` behind the loss."""
-        return self.training[self._num_forward :]
+        """What follows the loss in a training step."""
+        return self._bind(self.training_calls[self._num_forward :])
 
     @cached_property
-    def backward_parts(self) -> tuple[BackwardPart, ...]:
-        """``backward``, cut wherever gradients become final."""
+    def backward_parts(self) -> tuple[tuple[tuple[Action, ...], tuple[Range, ...]], ...]:
+        """``backward``, cut wherever gradients become final, and what is final after each part."""
         ranges = final_ranges(self._programs["training"].calls, self._gradients)
-        return backward_parts(self.training, ranges, self._num_forward)
+        parts = backward_parts(ranges, self._num_forward, len(self.training_calls))
+        return tuple((self._bind(self.training_calls[part.calls]), part.ranges) for part in parts)
 
     @cached_property
     def evaluation(self) -> tuple[Action, ...]:
@@ -111,11 +107,11 @@ class Plan:
     @cached_property
     def prediction(self) -> tuple[Action, ...]:
         """Evaluation without its last two calls, targets and loss."""
-        return self.evaluation[:-2]
+        return self._bind(self.inference_calls[:-2])
 
     @cached_property
     def training_calls(self) -> tuple[BoundCall, ...]:
-        """The calls of ``training`` with their arrays and chosen algorithms."""
+        """The calls of a training step with their arrays and chosen algorithms."""
         return self._tuned(self._programs["training"])
 
     @cached_property
@@ -128,7 +124,7 @@ class Plan:
         return [call.kernel for call in self._programs["training"].calls].index("loss") + 1
 
     def _bind(self, calls: Iterable[BoundCall]) -> tuple[Action, ...]:
-        return tuple(bind(self._kernels, self.context, *call) for call in calls)
+        return bind(self._kernels, self.context, calls)
 
     def _tuned(self, program: Program) -> tuple[BoundCall, ...]:
         """Give every convolution its algorithm. Measuring leaves zeros in the arena and in gradients it has written."""

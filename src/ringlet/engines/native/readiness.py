@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ringlet.engines.contract import Floats
-from ringlet.engines.native.binding import Action
 from ringlet.engines.native.buffers import Call
 
 Range = tuple[int, int]
@@ -17,9 +16,9 @@ Range = tuple[int, int]
 
 
 class BackwardPart(NamedTuple):
-    """Actions that run one after the other, and what is final after the last of them."""
+    """Calls that run one after the other, and what is final after the last of them."""
 
-    actions: tuple[Action, ...]
+    calls: slice
     ranges: tuple[Range, ...]
 
 
@@ -42,18 +41,16 @@ def final_ranges(calls: Sequence[Call], gradients: Floats) -> dict[int, tuple[Ra
     return ranges
 
 
-def backward_parts(
-    actions: Sequence[Action], ranges: dict[int, tuple[Range, ...]], num_forward: int
-) -> tuple[BackwardPart, ...]:
-    """Cut the actions of a training step behind the first ``num_forward`` wherever gradients become final."""
-    parts = [BackwardPart((), ranges[-1])] if -1 in ranges else []
+def backward_parts(ranges: dict[int, tuple[Range, ...]], num_forward: int, num_calls: int) -> list[BackwardPart]:
+    """Cut the calls of a training step behind the first ``num_forward`` wherever gradients become final."""
+    parts = [BackwardPart(slice(num_forward, num_forward), ranges[-1])] if -1 in ranges else []
     begin = num_forward
     for index in sorted(index for index in ranges if index >= 0):
-        parts.append(BackwardPart(tuple(actions[begin : index + 1]), ranges[index]))
+        parts.append(BackwardPart(slice(begin, index + 1), ranges[index]))
         begin = index + 1
-    if begin < len(actions):
-        parts.append(BackwardPart(tuple(actions[begin:]), ()))
-    return tuple(parts)
+    if begin < num_calls:
+        parts.append(BackwardPart(slice(begin, num_calls), ()))
+    return parts
 
 
 def _touched(call: Call, gradients: Floats) -> list[Range]:

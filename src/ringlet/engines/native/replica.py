@@ -57,7 +57,7 @@ class NativeReplica(BaseReplica):
 
     def prepare(self) -> None:
         """Choose algorithms and bind all calls now instead of at the first step (for honest timing)."""
-        _ = self.plan.training, self.plan.prediction
+        _ = self.plan.forward, self.plan.backward, self.plan.prediction
 
     def _train(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, how: TrainingPass) -> float:
         plan, context = self.plan, self.plan.context

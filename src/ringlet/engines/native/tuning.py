@@ -46,7 +46,7 @@ _CLEAR = 0.9
 """Only below this share of the time of the rule's algorithm another one is preferred: a choice is kept for good, and a
 busy machine shifts figures by less. So near ties go the same way everywhere."""
 
-_GENERATION = "4"
+_GENERATION = "5"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""
 _MANY_CHANNELS = 64
 """From here on two-dimensional Winograd always beats the one along rows."""

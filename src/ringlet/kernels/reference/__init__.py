@@ -5,6 +5,11 @@ One module per family; each function's formula and rules stand in :class:`ringle
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ringlet.kernels.contract import PreparedCall
 from ringlet.kernels.reference.activations import (
     activation_backward,
     activation_forward,
@@ -66,12 +71,14 @@ __all__ = [
     "dense_backward_weight",
     "dense_forward",
     "dropout",
+    "in_turn",
     "loss",
     "max_pool2d_backward",
     "max_pool2d_forward",
     "mix32",
     "name",
     "pack",
+    "prepare",
     "rmsprop_update",
     "scale",
     "sgd_update",
@@ -80,3 +87,18 @@ __all__ = [
     "sum_squares",
     "unpack",
 ]
+
+
+def prepare(kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:
+    """See the contract."""
+    return partial(globals()[kernel], *arrays, **options)
+
+
+def in_turn(calls: Sequence[PreparedCall]) -> PreparedCall:
+    """See the contract."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
