@@ -1,18 +1,36 @@
 import gc
 import threading
+import time
 import weakref
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringlet.data import BatchLoader, Normalization, partition
+from ringlet.data import Batch, BatchLoader, Normalization, partition
+from ringlet.data import loader as loading
 from ringlet.errors import ConfigError, DataError
+
+
+@pytest.fixture
+def every_batch_is_slow(monkeypatch) -> None:
+    monkeypatch.setattr(loading, "QUICK", -1.0)
+
+
+@pytest.fixture
+def every_batch_is_quick(monkeypatch) -> None:
+    monkeypatch.setattr(loading, "QUICK", float("inf"))
 
 
 def prefetch_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "ringlet-prefetch"]
+
+
+def take(batches: Iterator[Batch], count: int) -> list[Batch]:
+    return list(islice(batches, count))
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,6 +128,7 @@ def test_contiguous_shards_stay_in_their_block_and_are_shuffled_there_every_epoc
         assert orders[0] != orders[1] != sorted(orders[1])
 
 
+@pytest.mark.usefixtures("every_batch_is_slow")
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
 def test_batches_do_not_depend_on_how_many_are_made_ahead(prefetch: int, recording_source) -> None:
     loader = BatchLoader(recording_source(23), global_batch_size=5, seed=4, prefetch=prefetch)
@@ -155,17 +174,53 @@ def test_inputs_are_normalised_in_the_type_asked_for(dtype: str, recording_sourc
     np.testing.assert_allclose(batch.inputs[:, 0, 0, 0], batch.indices * 6 * 0.5)
 
 
+@pytest.mark.usefixtures("every_batch_is_slow")
+def test_slow_batches_are_made_ahead_from_the_fourth_on_and_in_later_epochs_at_once(recording_source) -> None:
+    batches = BatchLoader(recording_source(1000), global_batch_size=1)
+    first = batches.epoch(0)
+    for _ in range(3):
+        next(first)
+        assert prefetch_threads() == []
+    next(first)
+    assert len(prefetch_threads()) == 1
+    first.close()
+    second = batches.epoch(1)
+    next(second)
+    assert len(prefetch_threads()) == 1
+    second.close()
+
+
+@pytest.mark.usefixtures("every_batch_is_quick")
+def test_quick_batches_need_no_thread(recording_source) -> None:
+    for batch in BatchLoader(recording_source(20), global_batch_size=1).epoch(0):
+        assert prefetch_threads() == []
+        assert len(batch) == 1
+
+
+def test_single_slow_batches_do_not_start_a_thread(recording_source) -> None:
+    class Hesitant(recording_source):
+        def read(self, indices):
+            if indices[0] % 4 == 0:
+                time.sleep(2 * loading.QUICK)
+            return super().read(indices)
+
+    for _ in BatchLoader(Hesitant(20), global_batch_size=1, shuffle=False).epoch(0):
+        assert prefetch_threads() == []
+
+
+@pytest.mark.usefixtures("every_batch_is_slow")
 def test_leaving_early_ends_the_thread(recording_source) -> None:
     batches = BatchLoader(recording_source(1000), global_batch_size=1).epoch(0)
-    next(batches)
+    take(batches, 4)
     assert len(prefetch_threads()) == 1
     batches.close()
     assert prefetch_threads() == []
 
 
+@pytest.mark.usefixtures("every_batch_is_slow")
 def test_a_forgotten_epoch_ends_its_thread(recording_source) -> None:
     batches = BatchLoader(recording_source(1000), global_batch_size=1).epoch(0)
-    next(batches)
+    take(batches, 4)
     alive = weakref.ref(batches)
     del batches
     gc.collect()
@@ -179,26 +234,28 @@ def test_an_epoch_that_was_never_begun_has_no_thread(recording_source) -> None:
     batches.close()
 
 
+@pytest.mark.usefixtures("every_batch_is_slow")
 def test_an_error_in_the_thread_reaches_the_consumer_after_the_good_batches(recording_source) -> None:
     class Failing(recording_source):
         def read(self, indices):
-            if 6 in indices:
-                raise DataError("sample 6 is damaged")
+            if 16 in indices:
+                raise DataError("sample 16 is damaged")
             return super().read(indices)
 
-    batches = BatchLoader(Failing(10), global_batch_size=2, shuffle=False).epoch(0)
-    assert [next(batches).indices[0] for _ in range(3)] == [0, 2, 4]
-    with pytest.raises(DataError, match="sample 6"):
+    batches = BatchLoader(Failing(20), global_batch_size=2, shuffle=False).epoch(0)
+    assert [batch.indices[0] for batch in take(batches, 8)] == [0, 2, 4, 6, 8, 10, 12, 14]
+    with pytest.raises(DataError, match="sample 16"):
         next(batches)
     assert prefetch_threads() == []
 
 
+@pytest.mark.usefixtures("every_batch_is_slow")
 def test_the_thread_reads_no_more_than_asked_ahead(recording_source) -> None:
     source = recording_source(100)
     batches = BatchLoader(source, global_batch_size=1, prefetch=3, shuffle=False).epoch(0)
-    next(batches)
+    take(batches, 4)
     batches.close()
-    assert len(source.read_indices) <= 5
+    assert len(source.read_indices) <= 8
 
 
 def test_neither_loader_nor_thread_touches_the_global_random_state(recording_source) -> None:

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from ringlet.errors import DataError, UnknownNameError, UsageError
 from ringlet.kernels import load
 from ringlet.optim.metric_names import METRIC_NAMES
-from ringlet.training.metrics import (
-    MetricSet,
-    MetricSum,
-    canonical_name,
-    metric,
-    names,
-    split_losses,
-)
+from ringlet.training.meter import Meter
+from ringlet.training.metrics import MetricSum, accuracy, canonical_name, metric, names, split_losses
 
 NUM_SAMPLES = 40
 NUM_CLASSES = 10
@@ -159,30 +153,28 @@ def test_any_split_of_the_data_adds_up_to_the_same_result(name, is_exact, seed, 
 def test_ranks_with_unequal_numbers_of_samples_are_weighed_by_samples_not_by_ranks():
     outputs = np.eye(2)[[0, 0, 0, 0, 0]]
     targets = np.array([0, 0, 0, 0, 1])  # the first rank has four right ones, the second a single wrong one
-    ranks = [MetricSet(["accuracy"]) for _ in range(2)]
-    ranks[0].update(outputs[:4], targets[:4])
-    ranks[1].update(outputs[4:], targets[4:])
+    ranks = [Meter(["accuracy"]) for _ in range(2)]
+    ranks[0].add_totals([*accuracy(outputs[:4], targets[:4]), 2.0, 4])
+    ranks[1].add_totals([*accuracy(outputs[4:], targets[4:]), 3.0, 1])
     means = [rank.means()["accuracy"] for rank in ranks]
     assert np.mean(means) == 0.5  # what a mean over ranks would say
-    summed = MetricSet(["accuracy"])
-    summed.totals = ranks[0].totals + ranks[1].totals
-    assert summed.means() == {"accuracy": 0.8}
+    summed = Meter(["accuracy"])
+    for rank in ranks:
+        summed.add_totals(rank.totals)
+    assert summed.means() == {"accuracy": 0.8, "loss": 1.0}
+    assert summed.means("val_") == {"val_accuracy": 0.8, "val_loss": 1.0}
+    assert summed.totals == [4.0, 5.0, 5.0, 5.0]
+    assert summed.num_samples == 5
 
 
-def test_sums_merge():
-    total = MetricSum(3.0, 4)
-    total.merge(MetricSum(1.0, 4))
-    assert total == MetricSum(4.0, 8)
-    assert total.mean == 0.5
+def test_totals_of_other_figures_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        Meter(["accuracy"]).add_totals([1.0, 2.0])
 
 
 def test_the_mean_over_nothing_is_an_error_and_not_nan():
     with pytest.raises(DataError, match=r"over 0 samples"):
         _ = MetricSum().mean
-
-
-def test_a_set_without_metrics_has_no_totals():
-    assert MetricSet([]).totals.shape == (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Batches of an epoch, made ahead by one background thread.
+"""Batches of an epoch, made between two steps or, where that takes long, ahead by one background thread.
 
 The order is a pure function of (seed, epoch); a rank reads only its shards of each global batch. Nothing here draws
 from a shared random state, so threads and ranks cannot fall out of step.
@@ -7,9 +7,10 @@ from a shared random state, so threads and ranks cannot fall out of step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,11 @@ from ringlet.data.normalization import Normalization
 from ringlet.data.partition import PARTITIONS, Cut
 from ringlet.data.source import Indices, Source
 from ringlet.errors import ConfigError, DataError, UnknownNameError
+
+QUICK = 0.25e-3
+"""Seconds; a batch that is made in less is not worth a thread: handing it over takes about as long."""
+_SLOW_BATCHES = 3
+"""So many more slow batches than quick ones, and the thread makes the rest."""
 
 
 class Piece(NamedTuple):
@@ -50,8 +56,9 @@ class BatchLoader:
     """Cuts a source into batches; see the module for what is promised.
 
     A global batch is cut into ``num_shards``, of which this loader gives ``shards`` (default: all), by ``partition``:
-    see :mod:`ringlet.data.partition`. ``prefetch`` batches are made ahead (0: none, no thread). ``max_steps`` limits an
-    epoch (0: no limit). Without ``shuffle`` samples come in the order of the source, every epoch.
+    see :mod:`ringlet.data.partition`. Batches that take long to make are made up to ``prefetch`` ahead (0: never, no
+    thread). ``max_steps`` limits an epoch (0: no limit). Without ``shuffle`` samples come in the order of the source,
+    every epoch.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class BatchLoader:
         self._augmentation = augmentation
         self._shuffle = shuffle
         self._prefetch = prefetch
+        self._is_slow = False
         num_copies = num_shards if partition == "replicated" else 1  # a block of its own, all samples long, per shard
         self._cut = Cut(len(source) * num_copies, global_batch_size, num_shards, partition != "shuffled")
         self._shards = _checked_shards(shards, num_shards)
@@ -109,8 +117,21 @@ class BatchLoader:
             raise ConfigError(f"start_step = {start_step}: expected 0 … {self.num_steps}, the steps of an epoch")
         order = self._cut.order(self.seed, epoch) if self._shuffle else None
         steps = range(start_step, self.num_steps)
-        make = _Maker(self, epoch, order)
-        return ahead(make, steps, self._prefetch) if self._prefetch else (make(step) for step in steps)
+        return self._batches(_Maker(self, epoch, order), iter(steps))
+
+    def _batches(self, make: Callable[[int], Batch], steps: Iterator[int]) -> Generator[Batch, None, None]:
+        """``make(step)`` for each step: here, until that turns out to take long, then ahead; later epochs know."""
+        lateness = 0
+        while not (self._is_slow and self._prefetch):
+            step = next(steps, None)
+            if step is None:
+                return
+            start = perf_counter()
+            batch = make(step)
+            lateness = max(0, lateness + (1 if perf_counter() - start > QUICK else -1))
+            self._is_slow = lateness >= _SLOW_BATCHES
+            yield batch
+        yield from ahead(make, steps, self._prefetch)
 
     def make_batch(self, epoch: int, step: int, order: Indices | None) -> Batch:
         """This rank's share of the global batch at ``step``."""

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -244,9 +245,10 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Write one event; the running means are left out, as they follow from the steps."""
-        record = {"event": event_name(event), "time": round(self._clock(), 6)}
-        record.update((field.name, getattr(event, field.name)) for field in fields(event) if field.name != "running")
-        self._file.write(json.dumps(_finite(record), allow_nan=False, ensure_ascii=False) + "\n")
+        kind: type[Any] = type(event)
+        record = {"event": _name_of(kind), "time": round(self._clock(), 6)}
+        record.update((name, getattr(event, name)) for name in _logged_fields(kind))
+        self._file.write(_line(record) + "\n")
         self._file.flush()
 
     def position(self) -> int:
@@ -260,7 +262,28 @@ class EventLog:
 
 def event_name(event: Event) -> str:
     """The name in the log: ``EpochFinished`` -> ``epoch_finished``."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    kind: type[Any] = type(event)
+    return _name_of(kind)
+
+
+@cache
+def _name_of(kind: type[Any]) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+@cache
+def _logged_fields(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name != "running")
+
+
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+
+
+def _line(record: dict[str, Any]) -> str:
+    try:
+        return _encode(record)
+    except ValueError:
+        return _encode(_finite(record))
 
 
 def _finite(value: Any) -> Any:

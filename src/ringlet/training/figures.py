@@ -70,7 +70,7 @@ class ShardFigures:
     def meter(self) -> Meter:
         """The figures of all shards together."""
         meter = Meter(self._metrics)
-        meter.add_totals(np.add.reduce(self.rows[:, _NUM_FLAGS:], axis=0))
+        meter.add_totals(np.add.reduce(self.rows[:, _NUM_FLAGS:], axis=0).tolist())
         return meter
 
 

@@ -99,7 +99,7 @@ class Loop:
         self.timeline.take()
         meter = Meter(self.metrics)
         if self.progress.totals:
-            meter.add_totals(np.array(self.progress.totals))
+            meter.add_totals(self.progress.totals)
         rate, interrupted = self._steps(epoch, meter, emit, control)
         if interrupted:
             return interruption(control)
@@ -177,7 +177,7 @@ class Loop:
                 if result.problem is None:
                     progress.num_samples += batch.num_global
                     meter.add_totals(result.figures.totals)
-                    progress.totals = meter.totals.tolist()
+                    progress.totals = meter.totals
                     means = result.figures.means(), meter.means()
                     emit(StepFinished(epoch + 1, step, progress.step_in_epoch, batch.num_global, rate, *means))
                 elif self.skip_bad:
@@ -204,7 +204,7 @@ class Loop:
         if self.strategy.lockstep:
             return meter
         whole = Meter(self.metrics)
-        whole.add_totals(self.strategy.comm.allreduce(meter.totals))
+        whole.add_totals(self.strategy.comm.allreduce(np.array(meter.totals)).tolist())
         return whole
 
     def _phases_of_all_ranks(self) -> tuple[tuple[float, ...], ...]:

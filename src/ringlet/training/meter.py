@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ringlet.engines.contract import StepOutput
-from ringlet.training.metrics import MetricSet, MetricSum
+from ringlet.training.metrics import MetricSum, canonical_name
 
 
 class Meter:
     """Figures of an epoch or an evaluation: the metrics, then the loss."""
 
     def __init__(self, metrics: Iterable[str]) -> None:
-        self._metrics = MetricSet(metrics)
-        self._loss = MetricSum()
-
-    def add(self, output: StepOutput, targets: NDArray[Any]) -> None:
-        """Take the results of one batch."""
-        if output.count:
-            self._metrics.update(output.outputs, targets)
-            self._loss.add(output.loss_sum, output.count)
+        self._sums = {name: MetricSum() for name in (*map(canonical_name, metrics), "loss")}
 
     @property
-    def totals(self) -> NDArray[np.float64]:
-        """All sums and counts as one row: what ranks add up."""
-        return np.concatenate([self._metrics.totals.ravel(), [self._loss.total, self._loss.count]])
+    def totals(self) -> list[float]:
+        """The sum and the number of samples of each figure: what ranks add up (counts are exact up to 2^53)."""
+        return [value for own in self._sums.values() for value in (own.total, float(own.count))]
 
-    def add_totals(self, totals: NDArray[np.float64]) -> None:
+    def add_totals(self, totals: Sequence[float]) -> None:
         """Take what another meter has seen, by its totals."""
-        pairs = totals.reshape(-1, 2).tolist()
-        for own, (total, count) in zip((*self._metrics.sums.values(), self._loss), pairs, strict=True):
-            own.add(total, int(count))
+        for own, total, count in zip(self._sums.values(), totals[::2], totals[1::2], strict=True):
+            own.add(total, count)
 
     def means(self, prefix: str = "") -> dict[str, float]:
         """The mean of each figure over all samples seen."""
-        figures = {**self._metrics.means(), "loss": self._loss.mean}
-        return {f"{prefix}{name}": value for name, value in figures.items()}
+        return {prefix + name: own.mean for name, own in self._sums.items()}
 
     @property
     def num_samples(self) -> int:
         """How many samples the meter has seen."""
-        return self._loss.count
+        return self._sums["loss"].count

@@ -40,7 +40,7 @@ def accuracy(outputs: Array, targets: Array) -> tuple[float, int]:
         right = _rows(outputs >= 0.5) == _rows(_dense(outputs, targets) >= 0.5)
     else:
         right = _rows(np.argmax(outputs, axis=1) == _classes(outputs, targets))
-    return _exact_sum(right.mean(axis=1))
+    return _share_of_pixels(right)
 
 
 def top5_accuracy(outputs: Array, targets: Array) -> tuple[float, int]:
@@ -51,7 +51,7 @@ def top5_accuracy(outputs: Array, targets: Array) -> tuple[float, int]:
     index = np.arange(outputs.shape[1]).reshape(1, -1, *[1] * (outputs.ndim - 2))
     num_ahead = ((outputs > chosen) | ((outputs == chosen) & (index < classes))).sum(axis=1)
     right = (num_ahead < 5) & ~np.isnan(chosen[:, 0])
-    return _exact_sum(_rows(right).mean(axis=1))
+    return _share_of_pixels(_rows(right))
 
 
 def hinge(outputs: Array, targets: Array) -> tuple[float, int]:
@@ -161,14 +161,10 @@ class MetricSum:
     total: float = 0.0
     count: int = 0
 
-    def add(self, total: float, count: int) -> None:
+    def add(self, total: float, count: float) -> None:
         """Add what a metric returned for a batch, or what another rank has summed."""
         self.total += float(total)
         self.count += int(count)
-
-    def merge(self, other: MetricSum) -> None:
-        """Add another sum to this one."""
-        self.add(other.total, other.count)
 
     @property
     def mean(self) -> float:
@@ -178,32 +174,6 @@ class MetricSum:
         return self.total / self.count
 
 
-class MetricSet:
-    """Several metrics of the same batches; :attr:`totals` is what ranks add up before :meth:`means` is asked for."""
-
-    def __init__(self, metrics: Iterable[str]) -> None:
-        self.sums = {key: MetricSum() for key in map(canonical_name, metrics)}
-
-    def update(self, outputs: Array, targets: Array) -> None:
-        """Add a batch."""
-        for key, total in self.sums.items():
-            total.add(*_METRICS[key](outputs, targets))
-
-    def means(self) -> dict[str, float]:
-        """The mean of each metric over all samples seen."""
-        return {key: total.mean for key, total in self.sums.items()}
-
-    @property
-    def totals(self) -> NDArray[np.float64]:
-        """Sums and counts, one row per metric: add these arrays over ranks (counts are exact up to 2^53)."""
-        return np.array([(total.total, total.count) for total in self.sums.values()], np.float64).reshape(-1, 2)
-
-    @totals.setter
-    def totals(self, values: NDArray[np.float64]) -> None:
-        for total, (value, count) in zip(self.sums.values(), values, strict=True):
-            total.total, total.count = float(value), int(count)
-
-
 def _rows(values: Array) -> Array:
     """One row per sample. Contiguous, so that a row's sum does not depend on the other rows."""
     return np.ascontiguousarray(values.reshape(len(values), math.prod(values.shape[1:])))
@@ -211,6 +181,13 @@ def _rows(values: Array) -> Array:
 
 def _exact_sum(values: Array) -> tuple[float, int]:
     return float((np.rint(values * _GRID) / _GRID).sum()), len(values)
+
+
+def _share_of_pixels(rows: Array) -> tuple[float, int]:
+    """The share of true values in each row, added up."""
+    if rows.shape[1] == 1:
+        return float(np.count_nonzero(rows)), len(rows)
+    return _exact_sum(rows.mean(axis=1))
 
 
 def _sum(values: Array) -> tuple[float, int]:
@@ -239,7 +216,7 @@ def _classes(outputs: Array, targets: Array) -> NDArray[np.int64]:
     pixels = outputs.shape[:1] + outputs.shape[2:]
     if targets.shape == outputs.shape:
         return np.asarray(np.argmax(targets, axis=1), np.int64)
-    if targets.shape != pixels or not np.issubdtype(targets.dtype, np.integer):
+    if targets.shape != pixels or targets.dtype.kind not in "iu":
         raise _mismatch(outputs, targets)
     if targets.size and not (targets.min() >= 0 and targets.max() < outputs.shape[1]):
         raise DataError(
