@@ -12,9 +12,8 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
 from ringlet.training import log_lock
 
@@ -228,6 +227,10 @@ Event = (
 )
 
 
+_NAMES = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Event)}
+_LOGGED_FIELDS = {kind: [field.name for field in fields(kind) if field.name != "running"] for kind in get_args(Event)}
+
+
 class EventLog:
     """Appends events to an NDJSON file; each line is flushed, so that a reader sees it at once.
 
@@ -245,9 +248,8 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Write one event; the running means are left out, as they follow from the steps."""
-        kind: type[Any] = type(event)
-        record = {"event": _name_of(kind), "time": round(self._clock(), 6)}
-        record.update((name, getattr(event, name)) for name in _logged_fields(kind))
+        record = {"event": event_name(event), "time": round(self._clock(), 6)}
+        record.update((name, getattr(event, name)) for name in _LOGGED_FIELDS[type(event)])
         self._file.write(_line(record) + "\n")
         self._file.flush()
 
@@ -262,18 +264,7 @@ class EventLog:
 
 def event_name(event: Event) -> str:
     """The name in the log: ``EpochFinished`` -> ``epoch_finished``."""
-    kind: type[Any] = type(event)
-    return _name_of(kind)
-
-
-@cache
-def _name_of(kind: type[Any]) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-
-
-@cache
-def _logged_fields(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.name != "running")
+    return _NAMES[type(event)]
 
 
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
