@@ -24,17 +24,20 @@ inline __attribute__((always_inline)) void over_elements(long count, Body body) 
         body(piece * kPiece, (piece + 1) * kPiece < count ? (piece + 1) * kPiece : count);
 }
 
-// Calls body(width, at) on vectors, then on single elements as vectors of one. Each piece has a copy of the body that nothing
-// points to: its constants stay in registers, where stores cannot change them.
+// Calls body(width, at) on the vectors of [first, last), then on single elements as vectors of one. The body is a copy that
+// nothing points to: its constants stay in registers, where stores cannot change them.
+template <typename T, typename Body>
+inline __attribute__((always_inline)) void in_vectors(long first, long last, const Body body) {
+    constexpr int Width = kNativeWidth<T>;
+    long at = first;
+    for (; at + Width <= last; at += Width) body(std_integer<Width>{}, at);
+    for (; at < last; ++at) body(std_integer<1>{}, at);
+}
+
+// The same on [0, count), in parallel when it pays off.
 template <typename T, typename Body>
 inline __attribute__((always_inline)) void over_vectors(long count, Body body) {
-    constexpr int Width = kNativeWidth<T>;
-    over_elements(count, [=](long first, long last) {
-        const Body own = body;
-        long at = first;
-        for (; at + Width <= last; at += Width) own(std_integer<Width>{}, at);
-        for (; at < last; ++at) own(std_integer<1>{}, at);
-    });
+    over_elements(count, [=](long first, long last) { in_vectors<T>(first, last, body); });
 }
 
 // Transposes samples (n, features) to lanes (features, lanes) in blocks that stay in cache; padding lanes become zero.

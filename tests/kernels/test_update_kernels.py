@@ -143,3 +143,29 @@ def test_scale_multiplies_in_place(lab, size):
     expected = values * lab.dtype.type(0.3)
     lab.kernels.scale(values, 0.3)
     lab.assert_close(values, expected)
+
+
+def adam(lab, parameters, gradients, first, second) -> None:
+    lab.kernels.adam_update(
+        parameters, gradients, first, second, learning_rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, step=5,
+        weight_decay=0.0, decoupled=False, nesterov=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [5, 1003, 100_003])  # a remainder, vectors, several threads
+def test_moments_of_vanished_gradients_vanish(lab, size):
+    tiny = np.finfo(lab.dtype).smallest_normal / 2
+    parameters, gradients = np.ones(size, lab.dtype), np.zeros(size, lab.dtype)
+    first, second = np.full((2, size), tiny, lab.dtype)
+    adam(lab, parameters, gradients, first, second)
+    np.testing.assert_allclose(parameters, 1.0, rtol=1e-6)
+    bound = 0.0 if lab.kernels.name == "compiled" else tiny
+    assert first.max() <= bound
+    assert second.max() <= bound
+
+
+def test_an_update_leaves_the_arithmetic_of_the_process_as_it_was(lab):
+    adam(lab, *np.ones((4, 100), lab.dtype))
+    tiny = np.array([np.finfo(lab.dtype).smallest_normal])
+    assert (tiny / 2 > 0).all()
+    assert (tiny / 2 * 2 == tiny).all()

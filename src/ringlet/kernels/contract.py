@@ -15,6 +15,7 @@ Rules that hold for every kernel
   consumers).
 - A parameter's gradient is a sum over lanes: any scale (one over the batch) enters once, at the loss.
 - Results do not depend on the number of threads.
+- Updates may take numbers that are too small to be normal (below 1.2e-38 in float32) for zeros.
 """
 
 from __future__ import annotations

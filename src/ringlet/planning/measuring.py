@@ -3,8 +3,10 @@
 Every rank trains for itself (``Trainer``: batches read ahead, forward, backward, figures, the log), alone and with
 others at once; in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they
 also vary because the thread that reads ahead takes its turns on the same core, but that evens out, since it gets ahead
-while a worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes. What a
-step of several workers takes is measured nowhere: the plan puts it together.
+while a worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes; before
+each of them every rank reads all parameters and writes its gradients, as a pass does, because cores must then get from
+each other's caches what they add up and update. What a step of several workers takes is measured nowhere: the plan puts
+it together.
 """
 
 from __future__ import annotations
@@ -251,13 +253,13 @@ def _exchanges(config: RunConfig, comm: Communicator, count: int, sizes: list[in
     points = []
     for size in sizes:
         comm.barrier()
-        seconds = 0.0 if group is None else _time(group, _exchange(config, group, size))
+        seconds = 0.0 if group is None else _time(group, *_exchange(config, group, size))
         points.append((size, float(comm.broadcast(np.array([seconds]))[0])))
     return points
 
 
-def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> Callable[[], None]:
-    """What the synchronous strategy does behind a pass."""
+def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What a pass does to the memory that ranks share, and what the synchronous strategy does behind it."""
     from ringlet.kernels import load
     from ringlet.optim import Segment
     from ringlet.strategies.contract import Layout
@@ -271,8 +273,11 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> Callable
     strategy = Synchronous(comm, layout, make_optimizer(config)[0], load(config.kernels), options=options)
     stand_in: Any = SimpleNamespace(state=SimpleNamespace(flat=np.zeros(0, dtype)))
     strategy.attach(stand_in)
-    strategy.gradients[:] = 1e-3
     figures = np.zeros((comm.size, 8))
+
+    def touch() -> None:
+        strategy.parameters.sum()
+        strategy.gradients[:] = 1e-3
 
     def exchange() -> None:
         strategy.begin()
@@ -280,22 +285,27 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> Callable
         strategy.agree(figures)
         strategy.update(step=1, learning_rate=1e-6, num_samples=comm.size)
 
-    return exchange
+    return touch, exchange
 
 
-def _time(comm: Communicator, call: Callable[[], None], num_rounds: int = 7, seconds: float = 0.02) -> float:
-    """The median over rounds of the seconds per call on the slowest rank."""
+def _time(
+    comm: Communicator, prepare: Callable[[], None], call: Callable[[], None], rounds: int = 7, seconds: float = 0.02
+) -> float:
+    """The median over rounds of the mean seconds of a prepared call on the slowest rank."""
 
     def once(number: int) -> float:
-        comm.barrier()
-        start = perf_counter()
+        total = 0.0
         for _ in range(number):
+            prepare()
+            comm.barrier()
+            start = perf_counter()
             call()
-        return float(comm.allreduce(np.array([(perf_counter() - start) / number]), Op.MAX)[0])
+            total += perf_counter() - start
+        return float(comm.allreduce(np.array([total / number]), Op.MAX)[0])
 
-    call()
+    once(1)
     number = max(1, min(500, int(seconds / max(once(2), 1e-9))))
-    return median(once(number) for _ in range(num_rounds))
+    return median(once(number) for _ in range(rounds))
 
 
 def resident_bytes() -> int:
