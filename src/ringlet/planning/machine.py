@@ -38,7 +38,7 @@ class Machine:
     """Whether a pass costs as much as the next multiple of the vector width (the native engine)."""
     besides: Mapping[int, float] = field(default_factory=dict)
     """What a step takes besides its pass, without any exchange or update, by the number of workers at once: batches
-    that are read ahead by the same cores, figures of the batch, the loop itself."""
+    that are made by the same cores, figures of the batch, the loop itself."""
     exchange: Mapping[int, Points] = field(default_factory=dict)
     """Times of adding up and updating in shared memory by the number of workers; of one worker: the update alone."""
     process_bytes: int | None = None

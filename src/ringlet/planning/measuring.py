@@ -1,8 +1,8 @@
 """A short measurement of this machine on real ranks: passes without any exchange, and exchanges without any pass.
 
-Every rank trains for itself (``Trainer``: batches read ahead, forward, backward, figures, the log), alone and with
-others at once; in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they
-also vary because the thread that reads ahead takes its turns on the same core, but that evens out, since it gets ahead
+Every rank trains for itself (``Trainer``: batches, forward, backward, figures, the log), alone and with others at once;
+in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they also vary
+because a thread that makes batches ahead takes its turns on the same core, but that evens out, since it gets ahead
 while a worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes; before
 each of them every rank reads all parameters and writes its gradients, as a pass does, because cores must then get from
 each other's caches what they add up and update. What a step of several workers takes is measured nowhere: the plan puts

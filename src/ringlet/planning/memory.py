@@ -17,7 +17,7 @@ from ringlet.models.spec import ModelSpec
 from ringlet.planning.workload import Workload
 
 PREFETCHED = 3
-"""Batches that a worker holds at once: the one it computes and those that are read ahead."""
+"""Batches that a worker holds at most: the one it computes and those that are made ahead where that takes long."""
 PROCESS_BYTES = 60 << 20
 """Python, NumPy and Ringlet themselves, where that was not measured."""
 
