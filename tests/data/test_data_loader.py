@@ -1,6 +1,5 @@
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from itertools import islice
@@ -197,11 +196,14 @@ def test_quick_batches_need_no_thread(recording_source) -> None:
         assert len(batch) == 1
 
 
-def test_single_slow_batches_do_not_start_a_thread(recording_source) -> None:
+def test_single_slow_batches_do_not_start_a_thread(recording_source, monkeypatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(loading, "perf_counter", lambda: now)
+
     class Hesitant(recording_source):
         def read(self, indices):
-            if indices[0] % 4 == 0:
-                time.sleep(2 * loading.QUICK)
+            nonlocal now
+            now += 2 * loading.QUICK if indices[0] % 4 == 0 else 0.0
             return super().read(indices)
 
     for _ in BatchLoader(Hesitant(20), global_batch_size=1, shuffle=False).epoch(0):

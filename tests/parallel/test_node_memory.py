@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +38,13 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def named_files() -> set[str]:
-    folders = (Path("/dev/shm"), Path(tempfile.gettempdir()))
-    return {str(path) for folder in folders if folder.is_dir() for path in folder.glob("ringlet-" + "?" * 32)}
+@pytest.fixture
+def named_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
+    """The files of segments that this test has made: other tests make theirs at the same time."""
+    mark, numbers = uuid.uuid4().hex[:16], itertools.count()
+    monkeypatch.setattr(memory.secrets, "token_hex", lambda _: f"{mark}{next(numbers):016x}")
+    folders = [folder for folder in (Path("/dev/shm"), Path(tempfile.gettempdir())) if folder.is_dir()]
+    return lambda: [path for folder in folders for path in folder.glob(f"ringlet-{mark}*")]
 
 
 def descriptors() -> int:
@@ -64,13 +71,13 @@ def test_memory_begins_at_a_page(kind):
     assert create_segment(100, kind).buffer.ctypes.data % 4096 == 0
 
 
-def test_a_sealed_segment_cannot_be_found_but_lives_on_in_its_mappings(kind):
-    files = named_files()
+def test_a_sealed_segment_cannot_be_found_but_lives_on_in_its_mappings(kind, named_files):
     segment = create_segment(64, kind)
     other = attach_segment(segment.token)
+    assert len(named_files()) == (1 if kind == "file" else 0)
     segment.seal()
     segment.seal()
-    assert named_files() <= files
+    assert not named_files()
     with pytest.raises(CommunicationError, match="shared memory"):
         attach_segment(segment.token)
     view, token = other.buffer.view(np.float64), segment.token
@@ -80,8 +87,8 @@ def test_a_sealed_segment_cannot_be_found_but_lives_on_in_its_mappings(kind):
     assert token
 
 
-def test_nothing_is_left_when_the_last_array_is_gone(kind):
-    before, files = descriptors(), named_files()
+def test_nothing_is_left_when_the_last_array_is_gone(kind, named_files):
+    before = descriptors()
     for _ in range(20):
         segment = create_segment(1 << 16, kind)
         other = attach_segment(segment.token)
@@ -89,7 +96,7 @@ def test_nothing_is_left_when_the_last_array_is_gone(kind):
         array[:] = 1.0
     del segment, other, array
     assert descriptors() == before
-    assert named_files() <= files
+    assert not named_files()
 
 
 json_values = st.recursive(st.none() | st.integers() | st.text(max_size=20), st.lists, max_leaves=5)
@@ -135,15 +142,14 @@ def test_a_token_that_names_another_file_is_refused(kind, tmp_path):
     assert other.read_bytes() == bytes(64)
 
 
-def test_a_full_file_system_is_an_error_that_says_how_much_is_needed(monkeypatch):
+def test_a_full_file_system_is_an_error_that_says_how_much_is_needed(monkeypatch, named_files):
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    files = named_files()
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CommunicationError, match=r"123456 bytes .*No space left.* bytes are free"):
         create_segment(123_456, "file")
-    assert named_files() <= files
+    assert not named_files()
 
 
 def test_a_negative_size_is_refused():
@@ -151,8 +157,8 @@ def test_a_negative_size_is_refused():
         create_segment(-1)
 
 
-def test_where_anonymous_memory_cannot_be_attached_a_file_is_used(monkeypatch):
-    files, real = named_files(), attach_segment
+def test_where_anonymous_memory_cannot_be_attached_a_file_is_used(monkeypatch, named_files):
+    real = attach_segment
 
     def refuse_anonymous(token: bytes):
         if b"anonymous" in token:
@@ -181,7 +187,7 @@ def test_where_anonymous_memory_cannot_be_attached_a_file_is_used(monkeypatch):
     assert members[0] is not None
     segment.buffer[:] = 5
     assert members[0].buffer.sum() == 5000
-    assert named_files() <= files
+    assert not named_files()
 
 
 def test_where_nothing_can_be_shared_all_ranks_say_so():
