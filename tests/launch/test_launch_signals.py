@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 POLITE = r"""
-    import os, signal, sys, time
-    asked = []  # an Event would not do: its lock may be held by the very code that the signal interrupts
+    import os, signal, sys
+    woken, wake = os.pipe()  # an Event would not do: its lock may be held by the very code that the signal interrupts
     def leave(number, frame):
         os.write(1, b"asked %d\n" % number)
-        asked.append(number)
+        os.write(wake, b"!")
     signal.signal(signal.SIGINT, leave)
     signal.signal(signal.SIGTERM, leave)
     print("ready", flush=True)
-    while not asked:
-        time.sleep(0.1)
+    os.read(woken, 1)
     sys.exit(5)
 """
 STUBBORN = r"""
