@@ -90,6 +90,10 @@ class ModelFileError(RingletError):
     """A model file that is missing, damaged or does not belong to its network."""
 
 
+class NewerModelFileError(ModelFileError):
+    """A model file in a format of a newer version of Ringlet: nothing is wrong with it."""
+
+
 class KernelError(RingletError):
     """Kernels that were asked for but are not there, or arrays that break a kernel's contract."""
 
@@ -106,6 +110,21 @@ class RankFailedError(RingletError):
 
 class CheckpointError(RingletError):
     """A checkpoint that is missing, damaged, cannot be written or does not belong to its run."""
+
+    state = "damaged"
+    """What this says about a checkpoint that was read."""
+
+
+class UnreadableCheckpointError(CheckpointError):
+    """The storage did not give a checkpoint's bytes (EIO, ESTALE, permissions): it may well be good."""
+
+    state = "unreadable"
+
+
+class NewerCheckpointError(CheckpointError):
+    """A checkpoint in a format of a newer version of Ringlet: nothing is wrong with it."""
+
+    state = "too new"
 
 
 class DivergedError(RingletError):

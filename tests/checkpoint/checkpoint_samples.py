@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ def make_checkpoint(
         metadata={"labels": '["a","b"]', "loss": "categorical_cross_entropy"},
         optimizer={name: draw.standard_normal(spec.num_parameters).astype(np.float32) for name in optimizer},
         training={"progress": {"num_epochs": step // 10}, "best_step": 10, "loss": draw.random()},
+        history=[{"loss": draw.random(), "val_loss": float("nan")} for _ in range(step % 3)],
         config={"model": "tiny", "learning_rate": 0.1, "widths": [1, 2]},
         versions={"ringlet": "0"},
     )
@@ -44,4 +46,5 @@ def content(checkpoint: Checkpoint) -> dict[str, Any]:
     }
     names = ("step", "training", "config", "versions")
     others = {name: getattr(checkpoint, name) for name in names}
+    others["history"] = [{name: struct.pack("d", value) for name, value in row.items()} for row in checkpoint.history]
     return {**bits, **others, "metadata": dict(checkpoint.metadata), "spec": checkpoint.spec.to_json()}

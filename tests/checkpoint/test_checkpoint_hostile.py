@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from checkpoint_samples import content, make_checkpoint
 
 from ringlet.checkpoint import CheckpointStore
 from ringlet.checkpoint.atomic import write_directory
+from ringlet.checkpoint.history import read_history, write_history
 from ringlet.checkpoint.manifest import serialise
 from ringlet.errors import CheckpointError
 
@@ -269,3 +271,34 @@ def test_what_is_only_strange_is_accepted(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "strange")
     store.write(written)
     assert content(store.load(0)) == content(written)
+
+
+class TestHistory:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[]\n",
+            "{}",
+            '{"loss": []}\n',
+            '{"loss": true}\n',
+            '{"loss": "x"}\n',
+            "\n",
+            "{" * 99_999,
+            '{"a":1,"a":2}\n',
+            "é\n",
+        ],
+    )
+    def test_a_line_that_is_no_row_of_metrics_is_refused(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "history.ndjson").write_text('{"loss": 0.5}\n' + text)
+        with pytest.raises(CheckpointError, match=r"history.ndjson, line 2: "):
+            read_history(tmp_path / "history.ndjson")
+
+    def test_numbers_come_back_to_the_bit(self, tmp_path: Path) -> None:
+        rows = [{"loss": 0.1 + 0.2, "tiny": 5e-324, "inf": float("inf")}, {"huge": 1.7976931348623157e308}, {}]
+        with (tmp_path / "history.ndjson").open("wb") as file:
+            write_history(file, rows)
+        assert read_history(tmp_path / "history.ndjson") == rows
+
+    def test_a_row_that_could_not_be_read_back_is_not_written(self) -> None:
+        with pytest.raises(CheckpointError, match="at most 65,536"):
+            write_history(BytesIO(), [{"x" * 70_000: 1.0}])

@@ -60,12 +60,15 @@ class TestPrune:
         (store.directory(2) / "optimizer.safetensors").unlink()
         (store.directory(2) / "optimizer.safetensors").symlink_to(elsewhere / "optimizer.safetensors")
         assert store.prune(1) == []
-        assert len(list(elsewhere.iterdir())) == 3
+        assert len(list(elsewhere.iterdir())) == 4
 
-    def test_later_steps_go_when_a_run_goes_on_from_an_earlier_one(self, filled: Fill) -> None:
+    def test_later_steps_move_when_a_run_resumes_from_an_earlier_one(self, filled: Fill, tmp_path: Path) -> None:
         store = filled(1, 2, 3)
-        assert store.remove_after(1) == [3, 2]
+        (tmp_path / "kept").mkdir()
+        assert store.move_after(1, tmp_path / "kept") == [2, 3]
         assert store.steps() == [1]
+        for step in (2, 3):
+            assert content(CheckpointStore(tmp_path / "kept").load(step)) == content(make_checkpoint(step))
 
 
 class TestLeftovers:

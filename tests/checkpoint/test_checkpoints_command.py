@@ -30,7 +30,7 @@ def test_damage_is_named_and_gives_exit_code_1(filled: Fill, capsys: pytest.Capt
     assert main(["checkpoints", str(store.path.parent)]) == 1
     told = capsys.readouterr()
     assert "damaged: model.safetensors has 0 bytes" in told.out
-    assert "1 of 3 damaged" in told.err
+    assert "1 of 3 cannot be used" in told.err
 
 
 def test_prints_json(filled: Fill, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ MISTAKES = [
     ("checkpoints text.txt", 2, "give the run directory that `ringlet train` wrote"),
     ("train --config out", 2, "is a folder: give the file, such as 'out/config.toml'"),
     ("train out/model.safetensors", 2, "it is no text. Give the file that `ringlet init` wrote"),
-    ("train --run-dir out", 2, "Choose another with --run-dir, or delete it; `ringlet resume out` goes on"),
+    ("train --run-dir out", 2, "Choose another with --run-dir, or delete it; `ringlet resume out` resumes"),
     # typing errors
     ("tarin", 2, "unknown command 'tarin'. Did you mean 'train'?"),
     ("datasets mnist", 2, "Did you mean `ringlet datasets fetch mnist`?"),

@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ringlet
+from ringlet.checkpoint.manifest import Manifest, read_verified
 from ringlet.comm.environments import VARIABLES
 from ringlet.comm.single import SingleCommunicator
 from ringlet.elastic import State
-from ringlet.errors import CheckpointError, UsageError
+from ringlet.errors import CheckpointError, UnreadableCheckpointError, UsageError
 
 CHECKS = Path(__file__).with_name("elastic_checks.py")
 
@@ -135,11 +136,32 @@ def test_a_damaged_commit_does_not_count_among_the_two_that_are_kept(tmp_path: P
     assert commits_in(tmp_path) == ["commit-00000001", "commit-00000003"]
 
 
+def test_a_commit_that_could_not_be_read_stays_until_two_newer_ones_are_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = state_in(tmp_path, step=1)
+    state.commit()
+    state.commit()
+
+    def read(directory: Path) -> Manifest:
+        if directory.name == "commit-00000002":
+            raise UnreadableCheckpointError("cannot be read: Input/output error")
+        return read_verified(directory)
+
+    monkeypatch.setattr("ringlet.elastic.commits.read_verified", read)
+    assert state.restore()
+    assert "commit-00000002 is unreadable: cannot be read: Input/output error. Commit 1 is used" in caplog.text
+    state.commit()
+    assert commits_in(tmp_path) == ["commit-00000001", "commit-00000002", "commit-00000003"]
+    state.commit()
+    assert commits_in(tmp_path) == ["commit-00000003", "commit-00000004"]
+
+
 def test_if_all_commits_are_damaged_nothing_begins_anew_by_itself(tmp_path: Path) -> None:
     state = state_in(tmp_path, step=1)
     state.commit()
     (tmp_path / "commit-00000001" / "manifest.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="no other commit is left: delete them to begin anew"):
+    with pytest.raises(CheckpointError, match="no other commit is left: delete them to start from scratch"):
         state.restore()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringlet import RunConfig, Trainer
-from ringlet.checkpoint import BackgroundWriter, CheckpointStore
+from ringlet.checkpoint import BackgroundWriter, CheckpointStore, manifest
 from ringlet.errors import CheckpointError, ConfigError, DivergedError, UsageError
 from ringlet.training.events import StepFinished
 from ringlet.training.resuming import Continuation, with_same_steps
@@ -36,6 +36,23 @@ OPTIONS: dict[str, Any] = {
 
 def config(run_dir: str, **changes: Any) -> RunConfig:
     return RunConfig(**{**OPTIONS, "run_dir": run_dir, "checkpoint_every": "1 steps", "keep": 0, **changes})
+
+
+def resumed(run_dir: str, point: str | int = "auto", **changes: Any) -> tuple[Run, list[str]]:
+    """A run that resumes and was executed, and what it said."""
+    run = Run(config(run_dir, resume=str(point), **changes))
+    said: list[str] = []
+    run.say = said.append  # type: ignore[method-assign]
+    run.execute()
+    return run, said
+
+
+def contents(checkpoints: Path) -> dict[str, dict[str, str]]:
+    """Digests of the tensors of every checkpoint."""
+    return {
+        folder.name: {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.safetensors")}
+        for folder in checkpoints.glob("step-*")
+    }
 
 
 def outcome(run: Run) -> dict[str, str]:
@@ -68,12 +85,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
 def test_a_run_goes_on_from_any_step_to_the_same_end(step: int, undisturbed: Any) -> None:
     whole, digests, log = undisturbed
     shutil.copytree(whole, "run")
-    run = Run(config("run", resume=str(step)))
-    result = run.execute()
+    run, _ = resumed("run", step)
     assert outcome(run) == digests
     assert events("run") == [line | {"config": None} for line in log]
-    assert len(result.epochs) == 4
-    assert CheckpointStore("run/checkpoints").steps() == list(range(1, 21))
+    assert len(run.trainer.progress.epochs) == 4
+    assert contents(Path("run/checkpoints")) == contents(whole / "checkpoints")
+    later = contents(Path("run/superseded/1/checkpoints"))
+    assert sorted(later) == [f"step-{number:08d}" for number in range(step + 1, 21)], (
+        "so those above were written again"
+    )
 
 
 def test_auto_takes_the_newest_and_begins_anew_without_any(undisturbed: Any) -> None:
@@ -88,7 +108,7 @@ def test_auto_takes_the_newest_and_begins_anew_without_any(undisturbed: Any) -> 
     assert outcome(run) == digests
     shutil.rmtree("run/checkpoints")
     again = Run(config("run", resume="auto"))
-    with pytest.warns(UserWarning, match="begins anew"):
+    with pytest.warns(UserWarning, match="no checkpoint found; starting from scratch"):
         again.execute()
     assert outcome(again) == digests
     fresh = Run(config("other", resume="auto"))
@@ -99,7 +119,7 @@ def test_auto_takes_the_newest_and_begins_anew_without_any(undisturbed: Any) -> 
 
 def test_the_speed_of_a_resumed_epoch_counts_only_what_was_trained_in_it(undisturbed: Any) -> None:
     shutil.copytree(undisturbed[0], "run")
-    Run(config("run", resume="8")).execute()
+    resumed("run", 8)
     lines = [json.loads(line) for line in Path("run/events.ndjson").read_text().splitlines()]
     finished = [line for line in lines if line["event"] == "epoch_finished"]
     trained = [line["samples_per_second"] * line["seconds"] for line in finished]
@@ -111,13 +131,11 @@ def test_an_epoch_can_be_named(undisturbed: Any) -> None:
     shutil.copytree(whole, "run")
     for step in (5, 10):
         shutil.rmtree(f"run/checkpoints/step-{step:08d}")
-    first = Run(config("run", checkpoint_every="epoch", resume="4"))
-    first.execute()
+    resumed("run", 4, checkpoint_every="epoch")
     assert CheckpointStore("run/checkpoints").steps() == [1, 2, 3, 4, 5, 10, 15, 20]
-    run = Run(config("run", resume="epoch:2"))
+    run, _ = resumed("run", "epoch:2")
     assert run.continuation is not None
     assert run.continuation.step == 10
-    run.execute()
     assert outcome(run) == digests
     with pytest.raises(CheckpointError, match="no good checkpoint of the end of epoch 9"):
         Run(config("run", resume="epoch:9"))
@@ -130,10 +148,11 @@ def test_a_damaged_checkpoint_is_told_and_an_older_one_used(undisturbed: Any) ->
     data = bytearray(path.read_bytes())
     data[-5] ^= 16
     path.write_bytes(data)
-    run = Run(config("run", resume="auto"))
-    assert any("step-00000020" in remark and "Step 19 is used instead" in remark for remark in run.remarks)
-    run.execute()
+    run, said = resumed("run")
+    assert any("step-00000020 is damaged" in remark and "Step 19 is used instead" in remark for remark in run.remarks)
     assert outcome(run) == digests
+    assert "supersedes the checkpoints of step 20" in said[0]
+    assert Path("run/superseded/1/checkpoints/step-00000020/model.safetensors").read_bytes() == data
 
 
 def test_more_epochs_may_follow_but_not_another_run(undisturbed: Any) -> None:
@@ -169,9 +188,8 @@ def test_resuming_needs_a_run(undisturbed: Any) -> None:
 def test_checkpoints_without_the_optimizer_are_smaller_and_say_so() -> None:
     Run(config("run", checkpoint_optimizer=False, num_epochs=1)).execute()
     assert not list(Path("run/checkpoints").glob("*/optimizer.safetensors"))
-    run = Run(config("run", checkpoint_optimizer=False, num_epochs=1, resume="3"))
-    with pytest.warns(UserWarning, match="optimizer begins anew"):
-        run.execute()
+    run, _ = resumed("run", 3, checkpoint_optimizer=False, num_epochs=1)
+    assert any("the optimizer starts from scratch" in remark for remark in run.remarks)
 
 
 def test_only_the_newest_and_the_best_are_kept() -> None:
@@ -262,3 +280,36 @@ def test_a_run_goes_on_with_the_global_batch_of_its_checkpoint(options, num_work
     continuation = Continuation(7, 1, 256, num_workers=2, events_bytes=0, checkpoint=None)
     config, remarks = with_same_steps(RunConfig(**options), continuation, num_workers)
     assert (config.global_batch_size, len(remarks)) == (kept, num_remarks)
+
+
+def test_a_history_of_any_length_is_kept() -> None:
+    """Twice as many epochs as a manifest could hold."""
+    options = {"model": "vgg1dobn", "dataset": "digits", "steps_per_epoch": 1, "local_batch_size": 8, "run_dir": "run"}
+    trainer = Trainer(**options)
+    trainer.fit(1, resume="auto")
+    row = trainer.progress.epochs[0]
+    trainer.progress.epochs = [{name: value + epoch for name, value in row.items()} for epoch in range(140_000)]
+    trainer.progress.num_epochs = 140_000
+    trainer.fit(1)
+    again = Trainer(**options)
+    assert len(again.fit(140_001, resume="auto").epochs) == 140_001
+    assert again.progress.epochs == trainer.progress.epochs
+
+
+def test_checkpoints_of_the_first_format_are_resumed(undisturbed: Any) -> None:
+    """Their manifest held the history."""
+    whole, digests, _ = undisturbed
+    shutil.copytree(whole, "run")
+    for folder in Path("run/checkpoints").iterdir():
+        content = json.loads((folder / "manifest.json").read_text())
+        del content["sha256"]
+        history = folder / "history.ndjson"
+        rows = [json.loads(line) for line in history.read_text().splitlines()] if history.exists() else []
+        history.unlink(missing_ok=True)
+        content["files"].pop("history.ndjson", None)
+        content["training"]["progress"]["epochs"] = rows
+        del content["training"]["optimizer"]
+        (folder / "manifest.json").write_bytes(manifest._encode(content | {"format": 1}))
+    run, _ = resumed("run", 13)
+    assert outcome(run) == digests
+    assert len(run.trainer.progress.epochs) == 4

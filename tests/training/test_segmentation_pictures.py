@@ -93,7 +93,9 @@ def test_a_resumed_run_draws_the_same_samples_and_forgets_later_pictures() -> No
     before = {name: Path("out/pictures", name).read_bytes() for name in names()}
     Path("out/pictures/mine.png").write_bytes(b"keep me")
     resumed = RunConfig(**SMALL | {"num_epochs": 2}, checkpoint_every="1 epochs", keep=0, resume="epoch:1")
-    Run(resumed).execute()
+    with pytest.warns(UserWarning, match="supersedes the checkpoints"):
+        Run(resumed).execute()
+    assert Path("out/superseded/1/pictures/epoch-0003.png").read_bytes() == before["epoch-0003.png"]
     assert names() == ["epoch-0001.png", "epoch-0002.png", "mine.png"]
     assert Path("out/pictures/epoch-0002.png").read_bytes() == before["epoch-0002.png"]
 

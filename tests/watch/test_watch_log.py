@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from watched import STEPS, LoggedRun
 
-from ringlet.training.events import EventLog
+from ringlet.training.run_lock import RunLock
 from ringlet.watch.document import Cursor
 from ringlet.watch.folder import find_run, read_picture
 from ringlet.watch.log import LogFollower
@@ -199,9 +198,9 @@ def test_a_run_whose_process_is_gone_is_not_running(tmp_path):
         view.look()
         return view.status["state"], view.is_lost
 
-    with closing(EventLog(run.events)):
+    with RunLock.acquire(run.path):
         now[0] += 1000
-        assert look_again() == ("running", False)  # somebody has the log
+        assert look_again() == ("running", False)  # a process writes the run
         now[0] -= 1000
     assert look_again() == ("running", False)  # it may have been a moment ago
     now[0] += 60

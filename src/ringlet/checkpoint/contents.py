@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ringlet.errors import CheckpointError
 from ringlet.models.attributes import is_integer, show
 from ringlet.models.spec import ModelSpec
 
-MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+MODEL, OPTIMIZER, HISTORY = "model.safetensors", "optimizer.safetensors", "history.ndjson"
 MAX_STEP = 10**15
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FLOATS = (np.dtype("<f4"), np.dtype("<f8"))
@@ -39,7 +39,9 @@ class Checkpoint:
     optimizer: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Flat state arrays by name, each as long as the parameters."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Cursor, schedule, history, meters: not looked at here."""
+    """Cursor, schedule, meters: not looked at here."""
+    history: Sequence[Mapping[str, float]] = ()
+    """The metrics of every finished epoch."""
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -60,8 +62,10 @@ class Entry:
     """When it was written, in seconds since 1970."""
     problem: str | None = None
     """Why it cannot be used; None if it was found to be good, or not looked at."""
+    state: str = "ok"
+    """``ok``, or with a problem what it means: ``damaged``, ``unreadable`` or ``too new``."""
     checkpoint: Checkpoint | None = None
-    """Its content without arrays, if it was verified and is good."""
+    """Its content without arrays and history, if it was verified and is good."""
 
 
 def check(checkpoint: Checkpoint) -> None:

@@ -18,12 +18,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ringlet.errors import CheckpointError
+from ringlet.errors import CheckpointError, NewerCheckpointError, UnreadableCheckpointError
 from ringlet.models import jsontext
 from ringlet.models.attributes import is_integer, show
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+"""What is written. Format 1 had the history of a run in the manifest instead of a file of its own."""
+OLDEST_FORMAT = 1
 _OWN_KEYS = frozenset({"format", "files", "sha256"})
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -85,11 +87,15 @@ def parse(raw: bytes) -> Manifest:
         raise CheckpointError(f"{MANIFEST} is not valid: {error}") from None
     if not isinstance(content, dict) or not content.keys() >= _OWN_KEYS:
         raise CheckpointError(f"{MANIFEST} has no {', '.join(sorted(_OWN_KEYS))}")
-    if not is_integer(content["format"]) or content["format"] != FORMAT:
-        raise CheckpointError(f"has format {show(content['format'])}, this version of Ringlet reads format {FORMAT}")
     given = content.pop("sha256")
     if _encode(content) != raw:
         raise CheckpointError(f"{MANIFEST} does not match its own checksum {show(given)}")
+    found = content["format"]
+    if not is_integer(found) or not OLDEST_FORMAT <= found <= FORMAT:
+        known = f"this version of Ringlet reads formats {OLDEST_FORMAT} to {FORMAT}"
+        if is_integer(found) and found > FORMAT:
+            raise NewerCheckpointError(f"it has the newer format {show(found)}, {known}")
+        raise CheckpointError(f"has format {show(found)}, {known}")
     files = {name: _file_facts(name, entry) for name, entry in _mapping(content["files"]).items()}
     return Manifest({key: value for key, value in content.items() if key not in _OWN_KEYS}, files)
 
@@ -140,7 +146,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"cannot be read: {error.strerror or error}") from None
+        raise UnreadableCheckpointError(f"cannot be read: {error.strerror or error}") from None
 
 
 def _verify(path: Path, facts: FileFacts) -> None:
@@ -160,8 +166,9 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
     except FileNotFoundError:
         raise CheckpointError(f"{path.name} is missing") from None
     except OSError as error:
-        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
-        raise CheckpointError(f"{path.name} cannot be read: {reason}") from None
+        if error.errno == errno.ELOOP:
+            raise CheckpointError(f"{path.name} cannot be read: it is a link") from None
+        raise UnreadableCheckpointError(f"{path.name} cannot be read: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise CheckpointError(f"{path.name} is not a regular file")

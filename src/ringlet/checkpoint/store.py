@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+from numpy.typing import NDArray
+
 from ringlet.checkpoint.atomic import (
     Content,
     make_directory,
@@ -21,16 +23,23 @@ from ringlet.checkpoint.atomic import (
     synchronise,
     write_directory,
 )
-from ringlet.checkpoint.contents import MODEL, OPTIMIZER, Checkpoint, Entry, check, check_optimizer
+from ringlet.checkpoint.contents import HISTORY, MODEL, OPTIMIZER, Checkpoint, Entry, check, check_optimizer
+from ringlet.checkpoint.history import read_history, write_history
 from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_verified
 from ringlet.checkpoint.tensors import read_tensors, write_tensors
-from ringlet.errors import CheckpointError, ModelFileError
+from ringlet.errors import (
+    CheckpointError,
+    ModelFileError,
+    NewerCheckpointError,
+    NewerModelFileError,
+    UnreadableCheckpointError,
+)
 from ringlet.models.attributes import is_integer, show
-from ringlet.models.files import load_model_file, write_model
+from ringlet.models.files import ModelFile, load_model_file, write_model
 
 _STEP = re.compile(r"step-([0-9]{8,15})")
 _FACTS = frozenset({"step", "training", "config", "versions", "optimizer"})
-_OWN_FILES = frozenset({MODEL, OPTIMIZER, MANIFEST})
+_OWN_FILES = frozenset({MODEL, OPTIMIZER, HISTORY, MANIFEST})
 
 
 @final
@@ -75,15 +84,15 @@ class CheckpointStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return Entry(step, path, 0, 0.0, f"cannot be read: {error.strerror}")
+            return Entry(step, path, 0, 0.0, f"cannot be read: {error.strerror}", UnreadableCheckpointError.state)
         return Entry(step, path, sum(sizes), status.st_mtime)
 
     def _verified(self, entry: Entry) -> Entry:
         try:
             content = self._load(entry.step)
         except CheckpointError as error:
-            return replace(entry, problem=str(error))
-        return replace(entry, checkpoint=replace(content, tensors={}, optimizer={}))
+            return replace(entry, problem=str(error), state=error.state)
+        return replace(entry, checkpoint=replace(content, tensors={}, optimizer={}, history=()))
 
     def directory(self, step: int) -> Path:
         """Where the checkpoint of a step is, if it exists."""
@@ -98,45 +107,48 @@ class CheckpointStore:
         try:
             return self._load(step)
         except CheckpointError as error:
-            raise CheckpointError(f"checkpoint {self.directory(step)} is damaged: {error}") from None
+            raise type(error)(self._described(step, error)) from None
 
     def newest(self, at_most: int | None = None) -> Checkpoint | None:
         """The newest good checkpoint (of a step up to ``at_most``); None if there are none at all.
 
-        Damaged ones are named with the reason and with what is used instead. If all are damaged, that is an error:
-        whoever wants to begin anew has to say so.
+        Those that cannot be used are named with the reason and with what is used instead. If none can be used, that is
+        an error: only the user can decide to start from scratch.
         """
-        damaged: list[str] = []
+        unusable: list[str] = []
         for step in reversed(self.steps()):
             if at_most is not None and step > at_most:
                 continue
             try:
                 found = self._load(step)
             except CheckpointError as error:
-                damaged.append(f"checkpoint {self.directory(step)} is damaged: {error}")
+                unusable.append(self._described(step, error))
                 continue
-            for remark in damaged:
+            for remark in unusable:
                 self.say(f"{remark}. Step {step} is used instead")
             return found
-        if damaged:
-            raise CheckpointError("\n".join([*damaged, "no other checkpoint is left: delete them to begin anew"]))
+        if unusable:
+            advice = "no other checkpoint is left: repair the storage or take the version of Ringlet that wrote them, "
+            raise CheckpointError("\n".join([*unusable, advice + "or choose another --run-dir to start from scratch"]))
         return None
+
+    def _described(self, step: int, error: CheckpointError) -> str:
+        """Why a checkpoint cannot be used. Only one that is damaged is lost."""
+        return f"checkpoint {self.directory(step)} is {error.state}: {error}"
 
     def _load(self, step: int) -> Checkpoint:
         self._good.discard(step)
         directory = self.directory(step)
         manifest = read_verified(directory)
         names = _check_facts(manifest, step)
-        try:
-            model = load_model_file(directory / MODEL)
-        except ModelFileError as error:
-            raise CheckpointError(str(error)) from None
+        model = _load_model(directory / MODEL)
+        history = read_history(directory / HISTORY) if HISTORY in manifest.files else []
         optimizer = read_tensors(directory / OPTIMIZER) if names else {}
         if sorted(optimizer) != names:
             raise CheckpointError(f"{OPTIMIZER} holds {sorted(optimizer)}, the manifest says {names}")
         check_optimizer(model.spec, optimizer)
         facts = {name: manifest.facts[name] for name in ("training", "config", "versions")}
-        found = Checkpoint(step, model.spec, model.tensors, model.metadata, optimizer, **facts)
+        found = Checkpoint(step, model.spec, model.tensors, model.metadata, optimizer, history=history, **facts)
         check(found)
         self._good.add(step)
         return found
@@ -154,30 +166,35 @@ class CheckpointStore:
         self._prepared = True
 
     def write(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint durably and give its directory; a good one of the same step stays as it is."""
+        """Write a checkpoint durably and give its directory.
+
+        One of the same step that holds the same state stays as it is; any other is renamed first, and that is said.
+        """
         check(checkpoint)
         if not self._prepared:
             self.prepare()
         target = self.directory(checkpoint.step)
         if os.path.lexists(target):
             try:
-                self._load(checkpoint.step)
+                present = self._load(checkpoint.step)
             except CheckpointError as error:
-                self._set_aside(target, error)
+                self._set_aside(target, error.state, self._described(checkpoint.step, error))
             else:
-                return target
+                if _same_state(present, checkpoint):
+                    return target
+                self._set_aside(target, "superseded", f"checkpoint {target} holds another state of step {present.step}")
         write_directory(target, _files(checkpoint), _facts(checkpoint), num_bytes=checkpoint.num_bytes)
         self._good.add(checkpoint.step)
         return target
 
-    def _set_aside(self, path: Path, why: CheckpointError) -> None:
-        """A damaged checkpoint in the way of a new one is renamed, never deleted: it may be mended by hand."""
-        aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(3)}")
+    def _set_aside(self, path: Path, state: str, why: str) -> None:
+        """A checkpoint in the way of a new one is renamed, never deleted: someone may want it back."""
+        aside = path.with_name(f"{path.name}.{state.replace(' ', '-')}-{secrets.token_hex(3)}")
         try:
             path.rename(aside)
         except OSError as error:
-            raise CheckpointError(f"cannot replace damaged checkpoint {path}: {error.strerror}") from None
-        self.say(f"checkpoint {path} is damaged: {why}. It was renamed to {aside.name} and is written anew")
+            raise CheckpointError(f"cannot replace checkpoint {path}: {error.strerror}") from None
+        self.say(f"{why}. It was renamed to {aside.name} and is written again")
 
     # -- removing -----------------------------------------------------------------------------------------------------
     def prune(self, keep: int, protected_steps: Collection[int] = ()) -> list[int]:
@@ -193,9 +210,21 @@ class CheckpointStore:
             return []
         return [step for step in doomed if self.remove(step)]
 
-    def remove_after(self, step: int) -> list[int]:
-        """Remove the checkpoints of later steps: for a run that goes on from an earlier one in another way."""
-        return [later for later in reversed(self.steps()) if later > step and self.remove(later)]
+    def move_after(self, step: int, target: Path) -> list[int]:
+        """Move the checkpoints of later steps, whatever their state, into ``target``; gives their steps in order.
+
+        The latest goes first: after a crash in between, what is left here is an earlier state of the same run.
+        """
+        later = [other for other in self.steps() if other > step]
+        try:
+            for other in reversed(later):
+                self._good.discard(other)
+                self.directory(other).rename(target / self.directory(other).name)
+            synchronise(target)
+            synchronise(self.path)
+        except OSError as error:
+            raise CheckpointError(f"cannot move checkpoints from {self.path} to {target}: {error.strerror}") from None
+        return later
 
     def remove(self, step: int) -> bool:
         """Remove one checkpoint; one that holds anything foreign is left alone, and that is said."""
@@ -215,7 +244,7 @@ class CheckpointStore:
             try:
                 self._load(step)
             except CheckpointError as error:
-                self.say(f"checkpoint {self.directory(step)} is damaged: {error}. Older ones are kept for now")
+                self.say(f"{self._described(step, error)}. Older ones are kept for now")
                 return False
         return True
 
@@ -231,7 +260,34 @@ def _files(checkpoint: Checkpoint) -> dict[str, Content]:
     files: dict[str, Content] = {MODEL: model}
     if checkpoint.optimizer:
         files[OPTIMIZER] = partial(write_tensors, arrays=checkpoint.optimizer)
+    if checkpoint.history:
+        files[HISTORY] = partial(write_history, rows=checkpoint.history)
     return files
+
+
+def _load_model(path: Path) -> ModelFile:
+    try:
+        return load_model_file(path)
+    except NewerModelFileError as error:
+        raise NewerCheckpointError(str(error)) from None
+    except ModelFileError as error:
+        unreadable = isinstance(error.__cause__, OSError)
+        raise (UnreadableCheckpointError if unreadable else CheckpointError)(str(error)) from None
+
+
+def _same_state(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints hold the same network, weights and optimizer state, to the bit."""
+    if one.spec != other.spec:
+        return False
+    pairs = ((one.tensors, other.tensors), (one.optimizer, other.optimizer))
+    return all(
+        mine.keys() == theirs.keys() and all(_same_bits(mine[name], theirs[name]) for name in mine)
+        for mine, theirs in pairs
+    )
+
+
+def _same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -258,6 +314,6 @@ def _check_facts(manifest: Manifest, step: int) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CheckpointError(f"{MANIFEST}: optimizer is {show(names)}, expected names")
     expected = {MODEL, OPTIMIZER} if names else {MODEL}
-    if manifest.files.keys() != expected:
+    if manifest.files.keys() - {HISTORY} != expected:
         raise CheckpointError(f"{MANIFEST} lists the files {sorted(manifest.files)}, expected {sorted(expected)}")
     return names

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.checkpoint.manifest import open_regular
-from ringlet.errors import CheckpointError
+from ringlet.errors import CheckpointError, UnreadableCheckpointError
 from ringlet.models import jsontext, tensor_stream
 from ringlet.models.attributes import is_integer, show
 from ringlet.models.tensor_stream import DTYPES, LENGTH_BYTES
@@ -62,8 +62,10 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
             )
             _check_layout(entries, size - LENGTH_BYTES - num_header_bytes)
             return {entry.name: _read_array(file, entry) for entry in entries}
-        except (CheckpointError, OSError) as error:
+        except CheckpointError as error:
             raise CheckpointError(f"{path.name}: {error}") from None
+        except OSError as error:
+            raise UnreadableCheckpointError(f"{path.name} cannot be read: {error.strerror or error}") from None
 
 
 def _read_header(file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:

@@ -21,8 +21,9 @@ def checkpoints(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout")] = False,
 ) -> None:
-    """List the checkpoints of a run and verify every byte of them; the exit code is 1 if any is damaged."""
+    """List the checkpoints of a run and verify every byte of them; the exit code is 1 if any cannot be used."""
     from ringlet.cli import display
+    from ringlet.training.run_directory import superseded_runs
 
     store = _open(run)
     entries = store.entries(verify=True)
@@ -34,6 +35,8 @@ def checkpoints(
         _print(entries, best)
     else:
         display.note(f"{display.clean(store.path)} holds no checkpoints")
+    for folder in superseded_runs(store.path.parent):
+        display.note(f"superseded checkpoints are in {display.clean(folder)}")
     if any(entry.problem is not None for entry in entries):
         raise typer.Exit(1)
 
@@ -63,14 +66,14 @@ def _print(entries: list[Entry], best: int | None) -> None:
             f"{entry.num_bytes / 1e6:,.1f} MB",
             _age(time() - entry.time),
             "best" if entry.step == best else "",
-            "ok" if entry.problem is None else f"damaged: {entry.problem}",
+            entry.state if entry.problem is None else f"{entry.state}: {entry.problem}",
         )
         for entry in entries
     ]
     display.results_console().print(display.table(("Step", "Epoch", "Size", "Age", "Best", "State"), rows))
-    num_damaged = sum(entry.problem is not None for entry in entries)
-    if num_damaged:
-        display.note(f"{num_damaged} of {len(entries)} damaged; `ringlet resume` uses the newest good one")
+    num_unusable = sum(entry.problem is not None for entry in entries)
+    if num_unusable:
+        display.note(f"{num_unusable} of {len(entries)} cannot be used; `ringlet resume` uses the newest good one")
 
 
 def _document(entry: Entry, best: int | None) -> dict[str, Any]:
@@ -82,6 +85,7 @@ def _document(entry: Entry, best: int | None) -> dict[str, Any]:
         "num_bytes": entry.num_bytes,
         "written": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="seconds"),
         "best": entry.step == best,
+        "state": entry.state,
         "problem": entry.problem,
         "path": str(entry.path),
     }

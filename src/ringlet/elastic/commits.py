@@ -30,7 +30,7 @@ class Commits:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._damaged: set[int] = set()
+        self._unusable: dict[int, str] = {}
         self._prepared = False
 
     def write(self, values: Mapping[str, Any]) -> None:
@@ -48,23 +48,23 @@ class Commits:
         self._prune()
 
     def newest(self) -> dict[str, Any] | None:
-        """The values of the newest good commit, None if there is no commit; damaged ones are told.
+        """The values of the newest good commit, None if there is no commit; others are named with the reason.
 
-        If all are damaged, that is an error: whoever wants to begin anew has to say so.
+        If none can be used, that is an error: only the user can decide to start from scratch.
         """
         remarks: list[str] = []
         for number in reversed(self.numbers()):
             try:
                 values = self._load(number)
             except CheckpointError as error:
-                self._damaged.add(number)
-                remarks.append(f"commit {self.directory(number)} is damaged: {error}")
+                self._unusable[number] = error.state
+                remarks.append(f"commit {self.directory(number)} is {error.state}: {error}")
                 continue
             for remark in remarks:
                 _SAY("%s. Commit %d is used instead", remark, number)
             return values
         if remarks:
-            raise CheckpointError("\n".join([*remarks, "no other commit is left: delete them to begin anew"]))
+            raise CheckpointError("\n".join([*remarks, "no other commit is left: delete them to start from scratch"]))
         return None
 
     def numbers(self) -> list[int]:
@@ -99,11 +99,15 @@ class Commits:
             self._prepared = True
 
     def _prune(self) -> None:
-        """Remove all but the newest two of those that are not known to be damaged; foreign content is left alone."""
+        """Remove all but the newest two good ones; foreign content is left alone.
+
+        One that could not be read, or is of a newer version, may be good: it stays until two newer ones are.
+        """
         numbers = self.numbers()
-        kept = [number for number in numbers if number not in self._damaged][-KEPT:]
+        kept = [number for number in numbers if number not in self._unusable][-KEPT:]
         for number in numbers:
-            if number not in kept:
+            is_damaged = self._unusable.get(number) == CheckpointError.state
+            if number not in kept and (is_damaged or number < kept[0]):
                 self._remove(number)
 
     def _remove(self, number: int) -> None:

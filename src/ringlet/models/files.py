@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import ModelFileError, SpecError
+from ringlet.errors import ModelFileError, NewerModelFileError, SpecError
 from ringlet.models import jsontext
 from ringlet.models.attributes import Shape, is_integer, show
 from ringlet.models.spec import ModelSpec
@@ -153,11 +153,12 @@ def load_model_file(path: str | os.PathLike[str]) -> ModelFile:
     try:
         return _load(source)
     except OSError as error:
-        raise ModelFileError(f"cannot read model file {source}: {error.strerror or error}") from None
+        raise ModelFileError(f"cannot read model file {source}: {error.strerror or error}") from error
     except ValueError as error:  # a path with a zero byte
         raise ModelFileError(f"cannot read model file {str(source)!r}: {error}") from None
     except (ModelFileError, SpecError) as error:
-        raise ModelFileError(f"model file {source}: {error}") from None
+        kind = NewerModelFileError if isinstance(error, NewerModelFileError) else ModelFileError
+        raise kind(f"model file {source}: {error}") from None
 
 
 def _load(path: Path) -> ModelFile:
@@ -205,8 +206,11 @@ def _read_metadata(header: dict[str, Any]) -> dict[str, str]:
     missing = [key for key in (KEY_FORMAT, KEY_SPEC, KEY_DIGEST) if key not in metadata]
     if missing:
         raise ModelFileError(f"has no '{missing[0]}' in its metadata: it was not written by Ringlet")
-    if metadata[KEY_FORMAT] != FORMAT:
-        raise ModelFileError(f"has format {show(metadata[KEY_FORMAT])}, this version of Ringlet reads format {FORMAT}")
+    found = metadata[KEY_FORMAT]
+    if found != FORMAT:
+        is_newer = found.isascii() and found.isdecimal() and len(found) < 9 and int(found) > int(FORMAT)
+        kind = NewerModelFileError if is_newer else ModelFileError
+        raise kind(f"has format {show(found)}, this version of Ringlet reads format {FORMAT}")
     return metadata
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, final
@@ -23,7 +23,7 @@ from ringlet.engines.contract import FlatTensors
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
 from ringlet.models.spec import ModelSpec
-from ringlet.optim import Schedule
+from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.training.progress import Progress
 
@@ -75,6 +75,8 @@ class Parts:
 
     spec: ModelSpec
     strategy: Strategy
+    optimizer: Optimizer
+    """As it was given: its learning rate is that of one worker."""
     schedule: Schedule
     progress: Progress
     config: RunConfig
@@ -172,6 +174,7 @@ class CheckpointKeeper:
         infos = (*parts.spec.parameters, *parts.spec.state)
         training = {
             "progress": progress.to_dict(),
+            "optimizer": _described(parts.optimizer),
             "schedule": parts.schedule.state_dict(),
             "best_step": self.best_step,
             "events_bytes": self._events_position(),
@@ -186,6 +189,7 @@ class CheckpointKeeper:
             metadata=parts.metadata,
             optimizer=optimizer if parts.config.checkpoint_optimizer else {},
             training=training,
+            history=tuple(progress.epochs),
             config=parts.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
@@ -207,21 +211,45 @@ def restore(parts: Parts, checkpoint: Checkpoint | None, say: Say) -> int | None
     """Go on from what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
     comm = parts.strategy.comm
     faults.reach("load", comm.rank, 0)
-    told = None if checkpoint is None else json.dumps(checkpoint.training).encode()
-    training = json.loads(comm.broadcast_bytes(told))
+    told = None if checkpoint is None else json.dumps([checkpoint.training, list(checkpoint.history)]).encode()
+    training, history = json.loads(comm.broadcast_bytes(told))
+    progress = training.get("progress", {})
+    _check_optimizer(parts.optimizer, training.get("optimizer"))
     values = optimizer = None
     if checkpoint is not None:
         values, optimizer = _flat(parts, checkpoint), checkpoint.optimizer
         if not optimizer and parts.strategy.state_names:
-            say("the checkpoint holds the model only: the optimizer begins anew")
+            say("the checkpoint holds the model only: the optimizer starts from scratch")
             optimizer = {name: np.zeros(parts.spec.num_parameters, values.dtype) for name in parts.strategy.state_names}
     parts.strategy.load(values, optimizer)
-    parts.progress.load(training.get("progress", {}))
+    parts.progress.load(progress, history or progress.get("epochs", ()))  # format 1 had the history in the progress
     if comm.rank != 0 and not parts.strategy.lockstep:
         parts.progress.totals, parts.progress.num_skipped = [], 0  # rank 0 counts on for all
     parts.schedule.load_state_dict(training.get("schedule", {}))
     best_step = training.get("best_step")
     return best_step if isinstance(best_step, int) else None
+
+
+def _described(optimizer: Optimizer) -> dict[str, Any]:
+    """An optimizer's name and hyper-parameters as JSON gives them back."""
+    values: dict[str, Any] = json.loads(json.dumps({"name": optimizer.name, **asdict(optimizer)}))  # type: ignore[call-overload]
+    return values
+
+
+def _check_optimizer(optimizer: Optimizer, stored: Any) -> None:
+    """Refuse to resume with other hyper-parameters; older checkpoints do not have them."""
+    own = _described(optimizer)
+    if not isinstance(stored, dict) or stored == own:
+        return
+    differences = [
+        f"{name}: {stored.get(name, 'not set')} before, {own.get(name, 'not set')} now"
+        for name in (*own, *(name for name in stored if name not in own))
+        if stored.get(name) != own.get(name)
+    ]
+    raise CheckpointError(
+        f"the checkpoint was written with another optimizer ({'; '.join(differences)}): continue with the one of the "
+        "saved run, or choose another run_dir"
+    )
 
 
 def _flat(parts: Parts, checkpoint: Checkpoint) -> Any:

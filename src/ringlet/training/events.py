@@ -15,8 +15,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
-from ringlet.training import log_lock
-
 Figures = Mapping[str, float]
 
 
@@ -232,17 +230,13 @@ _LOGGED_FIELDS = {kind: [field.name for field in fields(kind) if field.name != "
 
 
 class EventLog:
-    """Appends events to an NDJSON file; each line is flushed, so that a reader sees it at once.
-
-    The file is locked as long as it is open, so that a watcher can tell a killed run from a slow one.
-    """
+    """Appends events to an NDJSON file; each line is flushed, so that a reader sees it at once."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cut_at: int | None = None) -> None:
         """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
         self.path = path
         self._clock = clock
         self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
-        log_lock.hold(self._file)
         if cut_at is not None and cut_at < path.stat().st_size:
             self._file.truncate(cut_at)
 

@@ -112,8 +112,12 @@ def predicted_mask(output: NDArray[Any]) -> NDArray[Any]:
 
 
 def remove_pictures_after(folder: Path, epoch: int) -> None:
-    """Forget the pictures of later epochs: a run that goes on from an earlier one draws them anew."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = _NAME.fullmatch(path.name)
-        if match is not None and int(match[1]) > epoch:
-            path.unlink()
+    """Remove the pictures of later epochs, which a run that resumes from this one draws again."""
+    for path in pictures_after(folder, epoch):
+        path.unlink()
+
+
+def pictures_after(folder: Path, epoch: int) -> list[Path]:
+    """The pictures of later epochs."""
+    found = ((path, _NAME.fullmatch(path.name)) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return [path for path, match in found if match is not None and int(match[1]) > epoch]

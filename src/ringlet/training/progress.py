@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ringlet.checkpoint.history import parse_number, parse_row
 from ringlet.errors import CheckpointError
 
 
@@ -35,14 +36,14 @@ class Progress:
         return self.num_epochs + (1 if self.step_in_epoch or not self.num_epochs else 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; figures that are not finite become text."""
-        values = asdict(self)
-        values["totals"] = [_to_json(value) for value in self.totals]
-        values["epochs"] = [{name: _to_json(value) for name, value in row.items()} for row in self.epochs]
+        """Plain values, for JSON, without the history of finished epochs; totals that are not finite become text."""
+        values = asdict(replace(self, epochs=[]))
+        del values["epochs"]
+        values["totals"] = [value if math.isfinite(value) else str(value) for value in self.totals]
         return values
 
-    def load(self, values: Mapping[str, Any]) -> None:
-        """Take over what :meth:`to_dict` gave; anything else is a damaged checkpoint."""
+    def load(self, values: Mapping[str, Any], epochs: Sequence[Mapping[str, float]]) -> None:
+        """Take over what :meth:`to_dict` gave, and the history; anything else is a damaged checkpoint."""
         try:
             for name in ("num_epochs", "step_in_epoch", "num_steps", "num_samples", "num_skipped"):
                 number = values[name]
@@ -51,17 +52,7 @@ class Progress:
                 setattr(self, name, number)
             stopped = values["stopped"]
             self.stopped = None if stopped is None else str(stopped)
-            self.totals = [_from_json(value) for value in values["totals"]]
-            self.epochs = [{str(name): _from_json(value) for name, value in row.items()} for row in values["epochs"]]
+            self.totals = [parse_number(value) for value in values["totals"]]
+            self.epochs = [parse_row(row) for row in epochs]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint does not say how far its run had come: {error}") from None
-
-
-def _to_json(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
-
-
-def _from_json(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f"{value!r:.40} is no number")
-    return float(value)

@@ -1,22 +1,34 @@
-"""Going on with a run: which checkpoint, and what may differ from the run that wrote it."""
+"""Resuming a run: the lock of its directory, which checkpoint, and what may differ from the run that wrote it.
+
+The command line and :meth:`Trainer.fit` resume by the same steps: lock, find the checkpoint, take over its state, set
+aside what came after it (:mod:`ringlet.training.superseding`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ringlet.checkpoint import Checkpoint, CheckpointStore
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig, gather
 from ringlet.errors import CheckpointError, UsageError
+from ringlet.launch.restarts import current_attempt
+from ringlet.training.run_directory import RunDirectory, run_path
+from ringlet.training.run_lock import RunLock
+
+RESTART_PATIENCE = 20.0
+"""How many seconds a restarted job waits for the last of the attempt before it to end."""
 
 FREE_OPTIONS = frozenset(
     {
         "num_epochs",
         "run_dir",
         "resume",
+        "break_lock",
         "checkpoint_every",
         "keep",
         "checkpoint_optimizer",
@@ -53,11 +65,25 @@ class Continuation:
     checkpoint: Checkpoint | None
 
 
-def find_continuation(
-    comm: Communicator, directory: Path, point: ResumePoint, say: Callable[[str], None]
-) -> Continuation | None:
-    """The checkpoint that ``point`` names, chosen by rank 0; None if ``auto`` finds none. All ranks must call."""
-    checkpoint = _choose(CheckpointStore(directory, say=say), point) if comm.rank == 0 else None
+def lock_run(config: RunConfig) -> RunLock:
+    """Lock the run's directory, which exists; rank 0 calls, before it looks at anything in it.
+
+    A restarted job knows that its launcher has ended the attempt before, on whichever machine that was.
+    """
+    is_restart = current_attempt() > 0
+    patience = RESTART_PATIENCE if is_restart else 0.0
+    return RunLock.acquire(run_path(config), break_lock=config.break_lock or is_restart, patience=patience)
+
+
+def find_continuation(comm: Communicator, config: RunConfig, say: Callable[[str], None]) -> Continuation | None:
+    """The checkpoint that ``config.resume`` names, chosen by rank 0; None without one. All ranks must call.
+
+    Options that would make another run of it are refused.
+    """
+    point = ResumePoint.parse(config.resume)
+    if point is None:
+        return None
+    checkpoint = _find(config, point, say) if comm.rank == 0 else None
     about: list[int] | None = None
     if checkpoint is not None:
         training = checkpoint.training
@@ -73,6 +99,17 @@ def find_continuation(
         return None
     step, epoch, global_batch_size, num_workers, events_bytes = numbers
     return Continuation(step, epoch, global_batch_size, num_workers, events_bytes, checkpoint)
+
+
+def _find(config: RunConfig, point: ResumePoint, say: Callable[[str], None]) -> Checkpoint | None:
+    directory = RunDirectory(run_path(config))
+    has_options = directory.config.is_file()
+    if has_options:
+        check_same_run(directory.path, gather(directory.config).build().to_dict(), config)
+    checkpoint = _choose(CheckpointStore(directory.checkpoints, say=say), point)
+    if checkpoint is not None and checkpoint.config and not has_options:
+        check_same_run(directory.path, checkpoint.config, config)
+    return checkpoint
 
 
 def _choose(store: CheckpointStore, point: ResumePoint) -> Checkpoint | None:
@@ -110,9 +147,9 @@ def with_same_steps(config: RunConfig, continuation: Continuation, num_workers: 
     return config.replace(global_batch_size=batch, local_batch_size=None), remarks
 
 
-def check_same_run(stored: Path, config: RunConfig) -> None:
-    """Refuse to go on with options that would make another run of it."""
-    before, now = gather(stored).build().to_dict(), config.to_dict()
+def check_same_run(directory: Path, before: Mapping[str, Any], config: RunConfig) -> None:
+    """Refuse to resume with options that would make another run of it."""
+    now = config.to_dict()
     differences = [
         f"{name}: {before.get(name, 'not set')} before, {now.get(name, 'not set')} now"
         for name in config.names()
@@ -120,6 +157,6 @@ def check_same_run(stored: Path, config: RunConfig) -> None:
     ]
     if differences:
         raise UsageError(
-            f"the run in '{stored.parent}' was started with other options: {'; '.join(differences)}. Leave them out, "
+            f"the run in '{directory}' was started with other options: {'; '.join(differences)}. Leave them out, "
             "or choose another --run-dir"
         )

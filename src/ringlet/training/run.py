@@ -15,9 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from ringlet import __version__
-from ringlet.checkpoint import CheckpointStore
 from ringlet.comm.contract import Communicator
-from ringlet.config import ResumePoint, RunConfig
+from ringlet.config import RunConfig
 from ringlet.data import Source
 from ringlet.errors import DivergedError, InterruptedRunError, UsageError
 from ringlet.guards import faults
@@ -40,7 +39,7 @@ from ringlet.training.events import (
 from ringlet.training.history import History
 from ringlet.training.interrupts import Control, interruptible
 from ringlet.training.pictures import remove_pictures_after
-from ringlet.training.resuming import Continuation, check_same_run, find_continuation, with_same_steps
+from ringlet.training.resuming import find_continuation, lock_run, with_same_steps
 from ringlet.training.run_directory import (
     RunDirectory,
     check_run_directory,
@@ -48,6 +47,8 @@ from ringlet.training.run_directory import (
     is_continued,
     run_path,
 )
+from ringlet.training.run_lock import RunLock
+from ringlet.training.superseding import supersede
 from ringlet.training.trace import gather_timelines, phase_seconds, write_trace
 from ringlet.training.trainer import Trainer
 
@@ -95,12 +96,23 @@ class Run:
     def __init__(self, config: RunConfig, communicator: Communicator | None = None) -> None:
         comm = join_workers(config) if communicator is None else communicator
         self.is_leader = comm.rank == 0
+        self.remarks = config.notes()
+        self._lock: RunLock | None = None
         if self.is_leader:
             check_run_directory(config)
             check_output_file("history_file", config.history_file)
             check_output_file("timeline", config.timeline)
-        self.remarks = config.notes()
-        self.continuation = self._find_continuation(config, comm)
+            if is_continued(config) and not config.evaluate_only:
+                self._lock = lock_run(config)
+        try:
+            self._prepare(config, comm)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _prepare(self, config: RunConfig, comm: Communicator) -> None:
+        """Find the checkpoint to resume from, if any, and assemble everything; every rank must call."""
+        self.continuation = find_continuation(comm, config, self.remarks.append)
         if self.continuation is not None:
             config, remarks = with_same_steps(config, self.continuation, comm.size)
             self.remarks += remarks
@@ -112,6 +124,12 @@ class Run:
             raise UsageError(
                 f"data set '{config.dataset}' has no test data: leave --evaluate out or give a path for it"
             )
+        if self.continuation is not None:
+            self.trainer.go_on(self.continuation, self.remarks.append)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     def execute(
         self, callbacks: Sequence[Callback] = (), make_callbacks: Callable[[Path], Sequence[Callback]] = no_callbacks
@@ -129,12 +147,33 @@ class Run:
         return self._lead(callbacks, make_callbacks)
 
     def _lead(self, callbacks: Sequence[Callback], make_callbacks: Callable[[Path], Sequence[Callback]]) -> RunResult:
-        """What rank 0 does: it has the directory and the log."""
-        if self.continuation is None and is_continued(self.config):
-            self.say("no checkpoint was written yet: the run begins anew")
-        directory = create_run_directory(self.config)
-        kept = 0 if self.continuation is None else self.continuation.events_bytes
-        log = EventLog(directory.events, cut_at=kept)
+        """What rank 0 does: it has the directory, its lock and the log."""
+        try:
+            return self._write_run(self._open_directory(), callbacks, make_callbacks)
+        finally:
+            self._unlock()
+
+    def _open_directory(self) -> RunDirectory:
+        """The run's directory, locked: a new one, or that of the run to resume without what it superseded."""
+        if not is_continued(self.config):
+            directory, self._lock = create_run_directory(self.config)
+            return directory
+        directory = RunDirectory(run_path(self.config))
+        if self.continuation is None:
+            self.say("no checkpoint found; starting from scratch")
+        else:
+            supersede(directory, self.continuation, self.say)
+            remove_pictures_after(directory.pictures, self.continuation.epoch)
+        return directory
+
+    def _write_run(
+        self,
+        directory: RunDirectory,
+        callbacks: Sequence[Callback],
+        make_callbacks: Callable[[Path], Sequence[Callback]],
+    ) -> RunResult:
+        """Do the run with its log."""
+        log = EventLog(directory.events, cut_at=0 if self.continuation is None else self.continuation.events_bytes)
         listeners = [log, *callbacks, *make_callbacks(directory.path)]
         announce = Announcer(listeners, Control())
         try:
@@ -152,16 +191,6 @@ class Run:
     def say(self, message: str) -> None:
         """A remark while the run is going on; replaced by whoever shows it."""
         warnings.warn(message, stacklevel=2)
-
-    def _find_continuation(self, config: RunConfig, comm: Communicator) -> Continuation | None:
-        """The checkpoint to go on from, if any; every rank must call. Rank 0 decides."""
-        point = ResumePoint.parse(config.resume)
-        if point is None:
-            return None
-        directory = RunDirectory(run_path(config))
-        if self.is_leader and is_continued(config):
-            check_same_run(directory.config, config)
-        return find_continuation(comm, directory.checkpoints, point, self.remarks.append)
 
     def _evaluate_only(self, callbacks: Sequence[Callback]) -> RunResult:
         result = self.empty_result()
@@ -243,16 +272,12 @@ class _Execution:
         return result
 
     def _begin(self) -> None:
-        """Go on from the checkpoint, if there is one, and tell everybody what begins."""
-        continuation, trainer = self.run_.continuation, self.run_.trainer
-        if continuation is None:
+        """Say what begins: a new run, or one that resumes."""
+        trainer = self.run_.trainer
+        if self.run_.continuation is None:
             self.announce(self.run_.started())
             self._tell_of_restart()
             return
-        trainer.go_on(continuation, self.run_.say)
-        if self.directory is not None:
-            CheckpointStore(self.directory.checkpoints, say=self.run_.say).remove_after(continuation.step)
-            remove_pictures_after(self.directory.pictures, trainer.progress.num_epochs)
         progress = trainer.progress
         about = progress.num_epochs, progress.num_steps, self.run_.config.num_epochs, trainer.comm.size
         self.announce(RunResumed(*about, self.run_.config.engine, self.run_.started().versions))

@@ -10,11 +10,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringlet.checkpoint.atomic import make_directory, synchronise
 from ringlet.config import RunConfig
-from ringlet.errors import UsageError
+from ringlet.errors import CheckpointError, UsageError
+from ringlet.training.run_lock import RunLock
 
 CONFIG, EVENTS, MODEL, BEST_MODEL = "config.toml", "events.ndjson", "model.safetensors", "best.safetensors"
-CHECKPOINTS, PICTURES = "checkpoints", "pictures"
+CHECKPOINTS, PICTURES, SUPERSEDED = "checkpoints", "pictures", "superseded"
 
 
 @dataclass(frozen=True)
@@ -54,30 +56,47 @@ class RunDirectory:
         return self.path / PICTURES
 
 
-def create_run_directory(config: RunConfig) -> RunDirectory:
-    """Make the directory in one rename: it is there completely or not at all. A run that goes on keeps its own."""
+def superseded_runs(run: Path) -> list[Path]:
+    """What was set aside each time that a run resumed from an earlier checkpoint, in order; see ``superseding``."""
+    found = (path for path in (run / SUPERSEDED).glob("*") if re.fullmatch("[0-9]{1,9}", path.name))
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def create_run_directory(config: RunConfig) -> tuple[RunDirectory, RunLock]:
+    """Make a new run's directory, locked, in one rename: it is there completely or not at all, after a power loss too.
+
+    Without its options good checkpoints could not be resumed.
+    """
     target = run_path(config)
-    if is_continued(config):
-        return RunDirectory(target)
     _require_free(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise UsageError(
-            f"run directory '{target}' cannot be made: {error.strerror}. Choose another with --run-dir"
-        ) from None
+    except (OSError, CheckpointError) as error:
+        raise _cannot_make(target, error) from None
+    lock: RunLock | None = None
     try:
-        (draft / CONFIG).write_text(config.to_toml(), encoding="utf-8")
+        (draft / CONFIG).write_text(config.replace(break_lock=False).to_toml(), encoding="utf-8")
         (draft / EVENTS).touch()
         draft.chmod(0o755)
+        for path in (draft / CONFIG, draft / EVENTS, draft):
+            synchronise(path)
+        lock = RunLock.acquire(draft, later_name=target)
         draft.rename(target)
-    except OSError as error:
+        synchronise(target.parent)
+    except BaseException as error:
+        if lock is not None:
+            lock.release()
         shutil.rmtree(draft, ignore_errors=True)
-        raise UsageError(
-            f"run directory '{target}' cannot be made: {error.strerror}. Choose another with --run-dir"
-        ) from None
-    return RunDirectory(target)
+        if isinstance(error, OSError):
+            raise _cannot_make(target, error) from None
+        raise
+    return RunDirectory(target), lock
+
+
+def _cannot_make(target: Path, error: Exception) -> UsageError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return UsageError(f"run directory '{target}' cannot be made: {reason}. Choose another with --run-dir")
 
 
 def check_run_directory(config: RunConfig) -> None:
@@ -129,7 +148,7 @@ def _require_free(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         if not any(path.iterdir()):
             return
-        again = f"; `ringlet resume {path}` goes on with the run in it" if (path / CONFIG).is_file() else ""
+        again = f"; `ringlet resume {path}` resumes the run in it" if (path / CONFIG).is_file() else ""
         raise UsageError(
             f"run directory '{path}' exists and is not empty. Choose another with --run-dir, or delete it{again}"
         )

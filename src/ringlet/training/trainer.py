@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -19,9 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringlet import __version__
+from ringlet.checkpoint import CheckpointStore
+from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
-from ringlet.config import ResumePoint, RunConfig, StrategyChoice
+from ringlet.config import RunConfig, StrategyChoice
 from ringlet.data import BatchLoader, Dataset, Source
 from ringlet.engines.base import BaseReplica
 from ringlet.engines.registry import create_replica
@@ -41,15 +44,17 @@ from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
 from ringlet.training.devices import choose_device, join_workers
+from ringlet.training.events import EventLog
 from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
 from ringlet.training.loop import Loop, evaluate
 from ringlet.training.pictures import NoPictures, Pictures, ValidationPictures
 from ringlet.training.progress import Progress
-from ringlet.training.resuming import Continuation, find_continuation
-from ringlet.training.run_directory import CHECKPOINTS
+from ringlet.training.resuming import Continuation, find_continuation, lock_run
+from ringlet.training.run_directory import RunDirectory
 from ringlet.training.step_threads import StepThreads
+from ringlet.training.superseding import supersede
 from ringlet.training.threads import blas_threads, chosen_threads
 
 
@@ -94,7 +99,8 @@ class Trainer:
         self.spec = model if isinstance(model, ModelSpec) else assemble.make_spec(self.config, self.dataset)
         assemble.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = assemble.make_figures(self.config, self.dataset, self.spec)
-        self.optimizer = self._scaled(optimizer if isinstance(optimizer, Optimizer) else self._make_optimizer())
+        self._own_optimizer = optimizer if isinstance(optimizer, Optimizer) else self._make_optimizer()
+        self.optimizer = self._scaled(self._own_optimizer)
         self.progress = Progress()
         schedule = self._make_schedule(self.config.num_epochs)
         self._threads = chosen_threads(self.config, self.comm.local_size)
@@ -106,6 +112,7 @@ class Trainer:
         assemble.check_same_run(self.config, self.comm, self.dataset, self.kernels)
         faults.reach("start", self.comm.rank, 0)
         self._place: tuple[Path, Callable[[str], None], Callable[[], int]] | None = None
+        self._run: RunDirectory | None = None
         self._best_step: int | None = None
         self._pictures: Pictures = NoPictures()
         self._loop = self._make_loop(schedule)
@@ -115,9 +122,11 @@ class Trainer:
     ) -> History:
         """Train ``epochs`` (default: the configuration's) more epochs; a second call goes on where the first ended.
 
-        ``resume`` goes on from a checkpoint in the configuration's ``run_dir``, if there is one, and keeps writing
+        ``resume`` resumes from a checkpoint in the configuration's ``run_dir``, if there is one, and keeps writing
         checkpoints there: ``"auto"`` takes the newest good one, a number that of this step, ``"epoch:3"`` that of the
-        end of this epoch. ``epochs`` then counts from the start of the run. Every worker must call.
+        end of this epoch. ``epochs`` then counts from the start of the run. Options that would make another run of it
+        are refused, and so is a directory that another process writes; later checkpoints are set aside. The log of
+        ``ringlet train`` is continued, if the run has one. Every worker must call.
         """
         num_epochs = self.config.num_epochs if epochs is None else epochs
         if num_epochs < 0:
@@ -125,11 +134,13 @@ class Trainer:
         if self.progress.num_steps == 0 and num_epochs != self.config.num_epochs:
             self._loop = self._make_loop(self._make_schedule(num_epochs))
         first = len(self.progress.epochs)
-        if resume is not None:
-            self._resume(str(resume))
-            first, num_epochs = 0, max(num_epochs - self.progress.num_epochs, 0)
-        control = control or Control()
-        return self._fit(first, self.progress.num_epochs + num_epochs, control)
+        with ExitStack() as stack:
+            if resume is not None:
+                self._resume(str(resume), stack)
+                first, num_epochs = 0, max(num_epochs - self.progress.num_epochs, 0)
+            elif self._run is not None:
+                self._reopen(self._run, stack)
+            return self._fit(first, self.progress.num_epochs + num_epochs, control or Control())
 
     def _fit(self, first: int, last_epoch: int, control: Control) -> History:
         keeper: Keeper = NoKeeper() if self._place is None else CheckpointKeeper(self._parts(), *self._place)
@@ -170,20 +181,52 @@ class Trainer:
             )
         self._best_step = restore(self._parts(), continuation.checkpoint, say)
 
-    def _resume(self, text: str) -> None:
-        point = ResumePoint.parse(text)
-        if self.config.run_dir is None or point is None:
+    def _resume(self, point: str, stack: ExitStack) -> None:
+        """Resume as ``ringlet resume`` does, in a directory that is ours until ``stack`` ends. Every worker calls."""
+        if self.config.run_dir is None:
             raise ConfigError("resume needs run_dir, the folder with the checkpoints: give it to the Trainer")
-        directory = Path(self.config.run_dir) / CHECKPOINTS
-        continuation = find_continuation(self.comm, directory, point, warnings.warn)
+        config = self.config.replace(resume=point)
+        self._run = RunDirectory(Path(self.config.run_dir))
+        self._lock(self._run, stack)
+        continuation = find_continuation(self.comm, config, warnings.warn)
         if continuation is not None:
             self.go_on(continuation)
-        self.keep_checkpoints(directory)
+            if self.comm.rank == 0:
+                supersede(self._run, continuation, warnings.warn)
+        self._open_log(self._run, 0 if continuation is None else continuation.events_bytes, stack)
+
+    def _reopen(self, run: RunDirectory, stack: ExitStack) -> None:
+        """Lock the directory of the run for another :meth:`fit`, unless another process has trained it since."""
+        self._lock(run, stack)
+        if self.comm.rank == 0:
+            later = [step for step in CheckpointStore(run.checkpoints).steps() if step > self.progress.num_steps]
+            if later:
+                raise CheckpointError(
+                    f"the run in '{run.path}' has a checkpoint of step {later[-1]}, this trainer is at step "
+                    f'{self.progress.num_steps}: another one has trained it meanwhile. Give resume="auto" to fit'
+                )
+        self._open_log(run, None, stack)
+
+    def _lock(self, run: RunDirectory, stack: ExitStack) -> None:
+        if self.comm.rank == 0:
+            make_directory(run.path)
+            stack.callback(lock_run(self.config).release)
+
+    def _open_log(self, run: RunDirectory, cut_at: int | None, stack: ExitStack) -> None:
+        """Write checkpoints into the run's directory, and events into its log if it has one."""
+        position: Callable[[], int] = int
+        if self.comm.rank == 0 and run.events.is_file():
+            log = EventLog(run.events, cut_at=cut_at)
+            stack.callback(log.close)
+            stack.callback(setattr, self, "callbacks", self.callbacks)
+            self.callbacks, position = (*self.callbacks, log), log.position
+        self.keep_checkpoints(run.checkpoints, events_position=position)
 
     def _parts(self) -> Parts:
         return Parts(
             self.spec,
             self.strategy,
+            self._own_optimizer,
             self._loop.schedule,
             self.progress,
             self.config,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from ringlet.training.log_lock import is_held
 from ringlet.training.run_directory import EVENTS
+from ringlet.training.run_lock import is_held
 from ringlet.watch import folder
 from ringlet.watch.log import LogFollower
 from ringlet.watch.notes import Notes, describe
@@ -89,10 +89,10 @@ class RunView:
         return 0.0 if latest is None else self._clock() - latest
 
     def _check_writer(self) -> None:
-        """Note that nobody writes the log any more: a run that was killed could not say so."""
+        """Note that no process writes the run any more: one that was killed could not say so."""
         if self.status["state"] not in _UNFINISHED or self._quiet_seconds() < QUIET_SECONDS:
             return
-        if is_held(self.path / EVENTS) is False:
+        if is_held(self.path) is False:
             self.status["state"] = GONE
 
     def checkpoints(self) -> list[dict[str, Any]]:
