@@ -1,14 +1,17 @@
-"""What all tests share: their order, where the real data sets are, and a local HTTP server."""
+"""What all tests share: their order, which may be skipped, where the real data sets are, and a local HTTP server."""
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -38,6 +41,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _folder(item) in SHORT:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=_turn)
+
+
+class Skips:
+    """Skips that continuous integration accepts: ``allowed_skips.toml`` has tests, reasons and why that is no loss."""
+
+    def __init__(self, path: Path) -> None:
+        self._rules = tomllib.loads(path.read_text(encoding="utf-8"))["skip"]
+
+    def is_expected(self, node: str, reason: str) -> bool:
+        """Whether a rule names this test and this reason."""
+        return any(fnmatchcase(node, rule["tests"]) and re.search(rule["reason"], reason) for rule in self._rules)
+
+    def judge(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """An unexpected skip is a failure: something that continuous integration should have is missing."""
+        if not report.skipped or hasattr(report, "wasxfail"):
+            return
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if not self.is_expected(report.nodeid, reason):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\nSkips are failures where CI is set, unless tests/allowed_skips.toml has them"
+
+
+SKIPS = Skips(Path(__file__).with_name("allowed_skips.toml")) if os.environ.get("CI") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Look at tests that skip themselves, …"""
+    report = yield
+    if SKIPS is not None:
+        SKIPS.judge(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """… and at whole files of them."""
+    report = yield
+    if SKIPS is not None:
+        SKIPS.judge(report)
+    return report
 
 
 def pytest_collection_finish() -> None:
