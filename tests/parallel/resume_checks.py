@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,17 @@ def go_on(comm: Communicator, sources: dict[str, str], target: str, **options: A
         run.execute()
         results[step] = _digests(run)
     return results
+
+
+def rates(comm: Communicator, folder: str, **options: Any) -> list[float]:
+    """The learning rate of every step that a run has logged, after it was begun or resumed here."""
+    options["lr_schedulers"] = tuple(options["lr_schedulers"])
+    run = Run(RunConfig(**OPTIONS | {"shards": None, "run_dir": folder} | options), comm)
+    run.say = lambda _: None  # type: ignore[method-assign]
+    run.execute()
+    comm.barrier()
+    lines = map(json.loads, (Path(folder) / "events.ndjson").read_text().splitlines())
+    return [line["learning_rate"] for line in lines if line["event"] == "step_finished"]
 
 
 def _copy_with_one_checkpoint(source: Path, folder: Path, step: int) -> None:

@@ -53,3 +53,18 @@ def test_what_a_compression_has_kept_back_is_kept_over_a_break(tmp_path: Path) -
     whole = run("begin", folder=str(tmp_path / "whole"))
     assert {"kept_back_0", "kept_back_1"} <= set(whole)
     assert run("go_on", sources={"7": str(tmp_path / "whole")}, target=str(tmp_path / "resumed")) == {"7": whole}
+
+
+def test_scaled_learning_rates_stay_when_workers_leave(tmp_path: Path) -> None:
+    """The global batch stays, so the rate that fits it stays too."""
+    options = {"learning_rate": 0.01, "learning_rate_scaling": True, "lr_schedulers": ["warm_up"]}
+
+    def run(num_ranks: int, **changes: Any) -> list[float]:
+        kind = "single" if num_ranks == 1 else "node"
+        arguments = {"folder": str(tmp_path / "run"), "checkpoint_every": "1 steps", **options, **changes}
+        rates: list[float] = run_ranks((CHECKS, "rates"), num_ranks, communicator=kind, arguments=arguments)[0]
+        return rates
+
+    whole = run(2)
+    assert whole[-1] == 0.02
+    assert run(1, resume="7") == whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, final
@@ -231,9 +231,8 @@ def restore(parts: Parts, checkpoint: Checkpoint | None, say: Say) -> int | None
 
 
 def _described(optimizer: Optimizer) -> dict[str, Any]:
-    """An optimizer's name and hyper-parameters as JSON gives them back."""
-    values: dict[str, Any] = json.loads(json.dumps({"name": optimizer.name, **asdict(optimizer)}))  # type: ignore[call-overload]
-    return values
+    """An optimizer's name and hyper-parameters."""
+    return {"name": optimizer.name, **optimizer.hyperparameters()}
 
 
 def _check_optimizer(optimizer: Optimizer, stored: Any) -> None:

@@ -60,6 +60,7 @@ class Continuation:
     epoch: int
     global_batch_size: int
     num_workers: int
+    num_shards: int
     events_bytes: int
     """How long the event log was: what follows did not happen."""
     checkpoint: Checkpoint | None
@@ -88,17 +89,17 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Callable[[str]
     if checkpoint is not None:
         training = checkpoint.training
         progress = training.get("progress", {})
-        names = ("global_batch_size", "num_workers", "events_bytes")
+        names = ("global_batch_size", "num_workers", "num_shards", "events_bytes")
         numbers = (checkpoint.step, progress.get("num_epochs"), *map(training.get, names))
         if not all(isinstance(number, int) for number in numbers):
             raise CheckpointError(f"the checkpoint of step {checkpoint.step} does not say how its run was going")
         about = list(numbers)
     told = comm.broadcast_bytes(json.dumps(about).encode() if comm.rank == 0 else None)
-    numbers = json.loads(told)
-    if numbers is None:
+    given = json.loads(told)
+    if given is None:
         return None
-    step, epoch, global_batch_size, num_workers, events_bytes = numbers
-    return Continuation(step, epoch, global_batch_size, num_workers, events_bytes, checkpoint)
+    step, epoch, global_batch_size, num_workers, num_shards, events_bytes = given
+    return Continuation(step, epoch, global_batch_size, num_workers, num_shards, events_bytes, checkpoint)
 
 
 def _find(config: RunConfig, point: ResumePoint, say: Callable[[str], None]) -> Checkpoint | None:

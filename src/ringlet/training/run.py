@@ -118,7 +118,12 @@ class Run:
             self.remarks += remarks
         self.config = config
         self.timeline = RecordedTimeline() if config.profile or config.timeline else None
-        self.trainer = Trainer(config=config, communicator=comm, timeline=self.timeline or NO_TIMELINE)
+        self.trainer = Trainer(
+            config=config,
+            communicator=comm,
+            timeline=self.timeline or NO_TIMELINE,
+            scaling_shards=None if self.continuation is None else self.continuation.num_shards,
+        )
         self.remarks += self.trainer.remarks
         if (config.evaluate or config.evaluate_only) and self.trainer.dataset.test is None:
             raise UsageError(

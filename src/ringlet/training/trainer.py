@@ -69,7 +69,9 @@ class Trainer:
     In a program that was started on several workers (``ringlet run -n 4 program.py``, mpiexec, srun) they train
     together: every worker must make the same trainer and call the same methods, except :meth:`save` and
     :meth:`predict`.
-    ``communicator`` names other workers than all of them.
+    ``communicator`` names other workers than all of them. ``scaling_shards`` is the number of shards that
+    ``learning_rate_scaling`` multiplies by, if not those of this run: a run that resumes on other workers keeps its
+    rates.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         communicator: Communicator | None = None,
         timeline: Timeline = NO_TIMELINE,
+        scaling_shards: int | None = None,
         **options: Any,
     ) -> None:
         given = {"model": model, "dataset": dataset, "optimizer": optimizer}
@@ -92,6 +95,7 @@ class Trainer:
         self.comm = join_workers(self.config) if communicator is None else communicator
         self.timeline = PhaseTotals(timeline)
         self.num_shards = self.config.num_shards(self.comm.size)
+        self._rate_factor = (scaling_shards or self.num_shards) if self.config.learning_rate_scaling else 1
         self.remarks = assemble.check_workers(self.config, self.comm)
         self.dataset = dataset if isinstance(dataset, Dataset) else assemble.make_dataset(self.config)
         self.global_batch_size = assemble.samples_per_step(self.config, self.dataset, self.comm)
@@ -268,17 +272,16 @@ class Trainer:
         return optimizer
 
     def _scaled(self, optimizer: Optimizer) -> Optimizer:
-        if not self.config.learning_rate_scaling or self.num_shards == 1:
+        if self._rate_factor == 1:
             return optimizer
-        rate = optimizer.learning_rate * self.num_shards
+        rate = optimizer.learning_rate * self._rate_factor
         self.remarks.append(
-            f"learning_rate: {rate:g}, that of one worker ({optimizer.learning_rate:g}) times {self.num_shards}"
+            f"learning_rate: {rate:g}, that of one worker ({optimizer.learning_rate:g}) times {self._rate_factor}"
         )
         return replace(optimizer, learning_rate=rate)  # type: ignore[type-var]
 
     def _make_schedule(self, num_epochs: int) -> Schedule:
-        size = self.num_shards if self.config.learning_rate_scaling else 1
-        schedule = assemble.make_schedule(self.config, self.optimizer, num_epochs, size)
+        schedule = assemble.make_schedule(self.config, self.optimizer, num_epochs, self._rate_factor)
         assemble.check_schedule(schedule, self.metrics, self.dataset)
         return schedule
 
