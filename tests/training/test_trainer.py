@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from ringlet import Trainer, load_dataset, load_model
+from ringlet import RunConfig, Trainer, load_dataset, load_model
 from ringlet.errors import ConfigError, DataError, ModelFileError, SpecError, UnknownNameError
 from ringlet.models import zoo
 from ringlet.optim import create
@@ -253,3 +255,30 @@ def test_the_event_log_holds_one_object_per_line(tmp_path, small_trainer):
         "training_finished",
     ]
     assert records[1]["figures"].keys() == {"accuracy", "loss"}
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("dataset", (np.zeros((4, 1, 8, 8)), np.zeros(4))),
+        ("dataset", np.zeros((4, 1, 8, 8))),
+        ("dataset", {"x": 1}),
+        ("dataset", (sample for sample in range(3))),
+        ("dataset", 42),
+        ("model", object()),
+        ("optimizer", SimpleNamespace(name="adam")),
+        ("optimizer", 0.1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_neither_a_name_nor_a_part_is_refused(part: str, value: object) -> None:
+    """It must never be replaced by a default."""
+    with pytest.raises(TypeError, match=rf"Trainer\({part}=…\): expected a name or a ringlet \w+, received \w+"):
+        Trainer(**{part: value})
+
+
+def test_a_list_is_as_good_as_a_tuple() -> None:
+    lists = RunConfig(metrics=["accuracy"], lr_schedulers=["warm_up"], input_shape=[1, 8, 8], image_size=[8, 8])
+    assert lists == RunConfig(
+        metrics=("accuracy",), lr_schedulers=("warm_up",), input_shape=(1, 8, 8), image_size=(8, 8)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from ringlet.config import options
 from ringlet.config.explain import explain
+from ringlet.config.forms import bare
 from ringlet.config.intervals import Interval, ResumePoint
 from ringlet.config.strategy_choice import StrategyChoice
 from ringlet.errors import ConfigError
@@ -121,7 +123,14 @@ def _implied(values: dict[str, Any]) -> dict[str, Any]:
         implied["overlap"] = "on"
     if values.get("test_as_validation") is True:
         implied["validation_split"] = 0.0
+    values = {name: tuple(value) if _is_list(name, value) else value for name, value in values.items()}
     return {**implied, **values, **_square(values.get("image_size"))}
+
+
+def _is_list(name: str, value: Any) -> bool:
+    """Whether a list was given where a tuple is meant."""
+    field = RunConfig.model_fields.get(name)
+    return isinstance(value, list) and field is not None and typing.get_origin(bare(field.annotation)) is tuple
 
 
 def _square(size: Any) -> dict[str, Any]:

@@ -87,9 +87,9 @@ class Trainer:
         scaling_shards: int | None = None,
         **options: Any,
     ) -> None:
-        given = {"model": model, "dataset": dataset, "optimizer": optimizer}
-        names = {key: value if isinstance(value, str) else getattr(value, "name", None) for key, value in given.items()}
-        options |= {key: value for key, value in names.items() if value is not None}
+        options |= _names(
+            ("model", model, ModelSpec), ("dataset", dataset, Dataset), ("optimizer", optimizer, Optimizer)
+        )
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
         self.callbacks = tuple(callbacks)
         self.comm = join_workers(self.config) if communicator is None else communicator
@@ -396,6 +396,21 @@ class Trainer:
         if source is None:
             raise DataError(f"data set '{self.dataset.name}' has no {split} data: give a path for it, or a split")
         return source
+
+
+def _names(*given: tuple[str, object, type]) -> dict[str, str]:
+    """The names of parts that were given by name or as objects of Ringlet; anything else is a TypeError."""
+    names = {}
+    for option, value, kind in given:
+        if value is None:
+            continue
+        if not isinstance(value, str | kind):
+            raise TypeError(
+                f"Trainer({option}=…): expected a name or a ringlet {kind.__name__}, received {type(value).__module__}."
+                f"{type(value).__qualname__}"
+            )
+        names[option] = value if isinstance(value, str) else value.name  # type: ignore[attr-defined]
+    return names
 
 
 def load_weights(replica: BaseReplica, path: Path) -> None:
