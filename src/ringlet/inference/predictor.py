@@ -57,6 +57,9 @@ class Predictor:
     (default: all cores); with one thread, on the caller's own. ``threshold`` is from where on a pixel, or a network
     with a single output, says yes.
 
+    An export to PyTorch is a program: naming its ``.py`` file runs it with all rights of the caller, so name only those
+    you trust. Nothing else that can be named runs code, whatever lies beside it or in its folder.
+
     What is wrong with one picture is in the ``error`` of its prediction; exceptions are for what concerns all.
     """
 
