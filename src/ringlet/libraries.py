@@ -20,6 +20,7 @@ _EXTRAS = {
     "onnxruntime": ("ONNX Runtime", "onnx"),
     "torch": ("PyTorch", "torch"),
     "keras": ("Keras", "keras"),
+    "h5py": ("HDF5 (h5py), which Keras keeps weights in,", "keras"),
     "tensorflow": ("TensorFlow", "keras"),
     "jax": ("JAX", "jax"),
     "pyarrow": ("Parquet (pyarrow)", "database"),

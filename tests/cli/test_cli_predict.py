@@ -18,6 +18,7 @@ import pytest
 import ringlet as package
 from ringlet.comm.environments import VARIABLES
 from ringlet.data.normalization import BYTES
+from ringlet.inference.description import describe
 from ringlet.models import builder as b
 from ringlet.models.files import save_model
 from ringlet.models.initializers import initial_values
@@ -199,3 +200,58 @@ def test_a_mistake_is_told_once_whatever_the_number_of_workers(shots):
     outcome = call("masks.safetensors", "shots", "-n", "2", "--launcher", "local", "-o", "out.csv")
     assert outcome.returncode == 2
     assert outcome.stderr.count("is no folder") == 1
+
+
+def program(name, description):
+    """A program that leaves a file behind when it is run."""
+    mark = str(Path("was-run").absolute())
+    Path(name).write_text(f"open({mark!r}, 'w').close()\nDESCRIPTION = {description!r}\ndef load(): return len\n")
+
+
+@pytest.fixture
+def beside(shots):
+    """A model, a folder with a program alone, and an export to PyTorch whose program leaves a mark."""
+    loaded = package.load_model("classes.safetensors")
+    text = describe(loaded.spec, BYTES, loaded.labels).to_json()
+    Path("alone").mkdir()
+    Path("alone/x.safetensors").touch()
+    for name in ("classes.py", "alone/x.py"):
+        program(name, text)
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["predict", "classes.safetensors", "shots"], 0),
+        (["predict", "alone", "shots"], 1),
+        (["predict", "alone/x.safetensors", "shots"], 1),
+        (["evaluate", "alone"], 1),
+        (["evaluate", "alone/x.safetensors"], 1),
+        (["evaluate", "classes.py"], 1),
+        (["export", "alone", "--to", "onnx"], 1),
+        (["export", "alone/x.safetensors", "--to", "onnx"], 1),
+        (["sql", "install", "duckdb:x.db", "alone", "--name", "x"], 1),
+        (["sql", "install", "duckdb:x.db", "alone/x.safetensors", "--name", "x"], 1),
+        (["sql", "install", "duckdb:x.db", "alone/x.py", "--name", "x"], 2),
+        (["sql", "score", "duckdb:x.db", "--model", "alone", "--query", "select 1, 'x'::blob", "--into", "t"], 1),
+        (["sql", "score", "duckdb:x.db", "--model", "alone/x.py", "--query", "select 1, 'x'::blob", "--into", "t"], 2),
+    ],
+    ids=lambda words: " ".join(words[:4]) if isinstance(words, list) else "",
+)
+def test_no_command_runs_a_program_that_was_not_named(ringlet, words, code):
+    if words[0] == "sql":
+        pytest.importorskip("duckdb")
+    outcome = ringlet(*words)
+    assert outcome.code == code, outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not Path("was-run").exists()
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_program_that_is_named_is_run_and_that_is_said(ringlet):
+    pytest.importorskip("torch")
+    outcome = ringlet("predict", "alone/x.py", "nowhere.png", "--json")
+    assert "note: alone/x.py is a program and is run now: use only programs that you trust" in outcome.stderr
+    assert Path("was-run").exists()
+    assert "program" not in outcome.stdout

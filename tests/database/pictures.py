@@ -26,8 +26,8 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def _huge() -> bytes:
-    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+def _huge(size: int) -> bytes:
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
     parts = (_chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(b"\0" * 1000)), _chunk(b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
@@ -46,7 +46,8 @@ ODD_CHANNELS = [picture(5, mode="LA"), picture(5, mode="RGBA"), picture(5, mode=
 HOSTILE = {
     "not a readable image": b"<html>'; drop table shots; --</html>",
     "damaged": picture(3)[:60],
-    "2500000000 pixels": _huge(),
+    "50000 x 50000 pixels: implausible": _huge(50_000),
+    "13000 x 13000 pixels: expected at most 64,000,000": _huge(13_000) + bytes(2_600_000),
     "no bytes": b"",
     "none of PNG": b"\0" * 64,
 }

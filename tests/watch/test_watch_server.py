@@ -39,6 +39,9 @@ def test_only_this_machine_is_answered_and_ctrl_c_is_a_good_end(tmp_path: Path):
             "/static/../server.py",
             "/static/%2e%2e/server.py",
             "/runs/1/pictures/1.png",
+            "/runs/-1/pictures/1.png",
+            f"/runs/0/pictures/{'9' * 5000}.png",
+            f"/runs/{'9' * 5000}/pictures/1.png",
         ):
             assert watched.ask(path).status == 404, path
         assert watched.ask("/runs/0/pictures/1.png").headers["content-type"] == "image/png"

@@ -123,12 +123,16 @@ def _work(request: Request) -> int:
 
     from ringlet.cli import display
     from ringlet.comm import world
+    from ringlet.inference.artifact import Artifact
     from ringlet.inference.inputs import list_inputs
     from ringlet.inference.predictor import Predictor
 
     comm = world.communicator()
+    artifact = Artifact.find(request.model)
+    if artifact.is_program and comm.rank == 0:
+        display.note(f"{display.clean(request.model)} is a program and is run now: use only programs that you trust")
     with Predictor(
-        request.model,
+        artifact,
         threads=_threads(request.threads, comm),
         batch_size=request.batch_size,
         threshold=request.threshold,

@@ -84,14 +84,14 @@ def score(
 
 def _artifact(database: Database, model: str) -> Artifact:
     """A stored model, else a file."""
+    from ringlet.database.models import read_artifact
     from ringlet.database.names import Reference
-    from ringlet.inference.artifact import Artifact
 
     try:
         return database.load(Reference.parse(model))
     except UsageError as error:
         if Path(model).exists():
-            return Artifact.find(model).loaded()
+            return read_artifact(model)
         raise UsageError(f"{error}. There is no such file either") from error
 
 

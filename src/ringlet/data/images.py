@@ -1,32 +1,30 @@
-"""Image files, decoded by Pillow when they are asked for.
+"""Image files, decoded by Pillow when they are asked for: the one decoder of training, prediction and databases.
 
 Images are brought to one size (bilinear) and one number of channels; masks to the same size (nearest), and to 0 and 1
-or to classes.
-The size in a file's header is checked against the file's own size before anything is decoded.
+or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.image_files`), and no second copy of a
+large picture is made (:mod:`ringlet.data.image_strips`).
 """
 
 from __future__ import annotations
 
-import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data import bounded
+from ringlet.data.image_files import check_decodable, identify, open_image, reduce_to
+from ringlet.data.image_strips import is_sixteen_bit, scaled, strips, to_grey, values16
 from ringlet.data.mask_values import BINARY, MaskMeaning
-from ringlet.errors import DataError
+from ringlet.errors import DataError, RingletError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _NEAREST, _BILINEAR = 0, 2  # PIL.Image.Resampling by number: Pillow is imported only when an image is read
-_FREE_PIXELS = 10_000_000
-_PIXELS_PER_BYTE = 64
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -40,8 +38,8 @@ def list_images(folder: Path) -> list[Path]:
 
 def natural_shape(path: Path) -> tuple[int, int, int]:
     """(channels, height, width) of an image as stored: one channel for grey, three for everything else."""
-    with _opened(path) as image:
-        channels = 1 if image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;16") else 3
+    with open_image(path) as image:
+        channels = 1 if image.mode in ("1", "L", "LA", "I", "F") or is_sixteen_bit(image) else 3
         return channels, image.height, image.width
 
 
@@ -59,13 +57,13 @@ def common_shape(
 
 def read_image(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """The image as bytes (C, H, W) of ``shape``."""
-    with _opened(path) as image:
+    with open_image(path) as image:
         return _decode_image(image, path, shape)
 
 
 def decode_image(content: bytes, shape: tuple[int, ...], what: Path | str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """The image in ``content`` as bytes (H, W, C), for ``shape`` (C, H, W), and the height and width that it had."""
-    with _identified(content, what) as image:
+    with identify(content, what) as image:
         size = image.height, image.width
         return np.ascontiguousarray(np.moveaxis(_decode_image(image, what, shape), 0, 2)), size
 
@@ -75,7 +73,7 @@ def read_mask(path: Path, size: tuple[int, int], meaning: MaskMeaning = BINARY) 
 
     In palette images the index counts: 0 is background. For grey and colour see :mod:`ringlet.data.mask_values`.
     """
-    with _opened(path) as image:
+    with open_image(path) as image:
         return _decode_mask(image, path, size, meaning)
 
 
@@ -83,7 +81,7 @@ def read_pair(
     image_path: Path, mask_path: Path, shape: tuple[int, ...], meaning: MaskMeaning
 ) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """An image and its mask; the mask may be smaller or larger than the image, but not of other proportions."""
-    with _opened(image_path) as image, _opened(mask_path) as mask:
+    with open_image(image_path) as image, open_image(mask_path) as mask:
         (width, height), (mask_width, mask_height) = image.size, mask.size
         if abs(width * mask_height - height * mask_width) > max(width, height, mask_width, mask_height):
             raise DataError(
@@ -96,11 +94,10 @@ def read_pair(
 def _decode_image(image: Image, path: Path | str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     channels, height, width = shape
     try:
-        image.draft(None, (width, height))  # JPEG only: decode at a fraction of the size when that suffices
-        loaded = _to_bytes(image).convert(_MODES[channels])
-        if loaded.size != (width, height):
-            loaded = loaded.resize((width, height), resample=_BILINEAR)
-        values = np.asarray(loaded, dtype=np.uint8)
+        reduce_to(image, (width, height), path)
+        values = np.asarray(scaled(image, _MODES[channels], (width, height)), dtype=np.uint8)
+    except RingletError:
+        raise
     except Exception as error:  # decoders raise a wide variety of types on damaged files
         raise DataError(f"{path}: damaged image ({error})") from error
     return values[None] if channels == 1 else np.moveaxis(values, 2, 0)
@@ -109,11 +106,12 @@ def _decode_image(image: Image, path: Path | str, shape: tuple[int, ...]) -> NDA
 def _decode_mask(image: Image, path: Path, size: tuple[int, int], meaning: MaskMeaning) -> NDArray[Any]:
     height, width = size
     try:
+        check_decodable(image, path)
         plain = _plain_mask(image, path, classes=meaning.num_classes > 2)
         if plain.size != (width, height):
             plain = plain.resize((width, height), resample=_NEAREST)
         values = np.asarray(plain)
-    except DataError:
+    except RingletError:
         raise
     except Exception as error:  # as above
         raise DataError(f"{path}: damaged mask ({error})") from error
@@ -122,64 +120,31 @@ def _decode_mask(image: Image, path: Path, size: tuple[int, int], meaning: MaskM
 
 def _plain_mask(image: Image, path: Path, *, classes: bool) -> Image:
     """The mask with one number per pixel."""
+    image.load()
     if image.mode in ("P", "1", "L", "I"):
         return image
-    if image.mode.startswith("I;16"):
-        values = np.asarray(image).astype(np.uint16)
-        return _from_array(values.astype(np.uint8)) if values.max(initial=0) < 256 else _to_bytes(image)
-    if classes and len({band.tobytes() for band in image.convert("RGB").split()}) > 1:
+    if is_sixteen_bit(image):
+        largest = max(int(values16(strip).max(initial=0)) for _, strip in strips(image))
+        return to_grey(image, shift=0 if largest < 256 else 8)
+    if classes and any(_is_coloured(strip) for _, strip in strips(image)):
         raise DataError(
             f"{path}: a mask in colours: several classes are read from palette images or grey values, class k as k. "
             "Store the masks like that"
         )
-    return image.convert("L")
+    return to_grey(image)
 
 
-def resize_plane(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
-    """A plane (H, W) of numbers brought to another height and width, bilinear."""
-    if values.shape == size:
-        return values
+def _is_coloured(image: Image) -> bool:
+    bands = np.asarray(image.convert("RGB"))
+    return bool((bands != bands[:, :, :1]).any())
+
+
+def resized_rows(values: NDArray[np.float32], size: tuple[int, int]) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """A plane (H, W) of numbers brought to another height and width, bilinear: some rows of it at a time."""
     import PIL.Image
 
-    resized = PIL.Image.fromarray(np.ascontiguousarray(values, np.float32)).resize(size[::-1], resample=_BILINEAR)
-    return np.asarray(resized)
-
-
-def _to_bytes(image: Image) -> Image:
-    """16-bit grey images scaled to 8 bits; Pillow itself would clip them."""
-    if not image.mode.startswith("I;16"):
-        return image
-    return _from_array((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
-
-
-def _from_array(values: NDArray[np.uint8]) -> Image:
-    import PIL.Image
-
-    return PIL.Image.fromarray(values)
-
-
-def _content(path: Path) -> bytes:
-    with bounded.open_file(path) as file:
-        return file.read()
-
-
-def _opened(path: Path) -> Image:
-    return _identified(_content(path), path)
-
-
-def _identified(content: bytes, name: Path | str) -> Image:
-    """The image in ``content``, its size checked, nothing decoded yet."""
-    import PIL.Image
-
-    limit = _FREE_PIXELS + _PIXELS_PER_BYTE * len(content)
-    try:
-        # From memory, not from the file: a decoder that believes a length of 2 GiB would allocate that much first.
-        image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)
-    except PIL.UnidentifiedImageError as error:  # its own text names an object in memory, not the file
-        raise DataError(f"{name}: not a readable image: the content is none of {', '.join(_FORMATS)}") from error
-    except Exception as error:  # as above
-        raise DataError(f"{name}: not a readable image ({error})") from error
-    if not 0 < image.width * image.height <= limit:
-        image.close()
-        raise DataError(f"{name}: {image.width} x {image.height} pixels: implausible for a file of this size")
-    return image
+    plane = PIL.Image.fromarray(np.ascontiguousarray(values, np.float32))
+    if values.shape != size:
+        plane = plane.resize(size[::-1], resample=_BILINEAR)
+    for top, strip in strips(plane):
+        yield slice(top, top + strip.height), np.asarray(strip)

@@ -14,7 +14,7 @@ from ringlet.database.arrow_functions import MODELS, PREDICT, PREDICT_FILE, Arro
 from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
 from ringlet.database.errors import DatabaseError, driver
-from ringlet.database.models import Entry, stored_artifact
+from ringlet.database.models import Entry, read_artifact, stored_artifact
 from ringlet.database.names import Reference, TableName
 from ringlet.database.rows import Row
 from ringlet.database.statements import PLACE, Statement, script
@@ -61,7 +61,7 @@ def register(
         threads=usable_cores() if threads is None else threads,
         batch_size=batch_size,
         allow_directory=directory,
-        models={name: Artifact.find(path).loaded() for name, path in (models or {}).items()},
+        models={name: read_artifact(path) for name, path in (models or {}).items()},
     )
 
 

@@ -32,13 +32,7 @@ class NewModel:
     @classmethod
     def read(cls, path: Path | str, name: str) -> NewModel:
         """The model at ``path``, opened once to see that it works."""
-        found = Artifact.find(path)
-        if found.kind not in KINDS:
-            raise UsageError(
-                f"'{path}' is a {found.kind} model, which may hold a program: databases store OpenVINO and ONNX "
-                "exports and Ringlet's own model files. Export with: ringlet export … --to openvino"
-            )
-        artifact = found.loaded()
+        artifact = read_artifact(path)
         with open_predictor(artifact) as predictor:
             description = predictor.description
         if not description.preprocessing.has_known_colours:
@@ -71,6 +65,17 @@ class Entry:
     def reference(self) -> Reference:
         """How queries name it."""
         return Reference(self.name, self.version)
+
+
+def read_artifact(path: Path | str) -> Artifact:
+    """The artifact at ``path`` in memory; those that may hold programs are refused, since rows must not run any."""
+    found = Artifact.find(path)
+    if found.kind not in KINDS:
+        raise UsageError(
+            f"'{path}' is a {found.kind} model, which may hold a program: databases take OpenVINO and ONNX exports and "
+            "Ringlet's own model files. Export with: ringlet export … --to openvino"
+        )
+    return found.loaded()
 
 
 def fingerprint(artifact: Artifact) -> str:

@@ -1,4 +1,8 @@
-"""Artifacts: trained networks as they are kept, in files or (for databases) in memory."""
+"""Artifacts: trained networks as they are kept, in files or (for databases) in memory.
+
+Only a program that is named itself is ever run. To name data, a folder or a file of weights, reads data, no
+matter what lies beside it: folders and downloads are filled by others.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Literal
 
 from ringlet.errors import ModelFileError, UsageError
 from ringlet.inference.runtimes.contract import Runtime
+from ringlet.models.files import is_model_file
 
 Kind = Literal["ringlet", "openvino", "onnx", "torch", "keras"]
 
@@ -21,6 +26,7 @@ SUFFIXES: dict[str, Kind] = {
 }
 WEIGHTS_SUFFIXES: dict[Kind, str] = {"openvino": ".bin", "torch": ".safetensors"}
 """Of kinds that keep their weights in a second file, beside the first."""
+PROGRAM_SUFFIX = ".py"
 _RUN_MODEL = "model.safetensors"
 
 
@@ -34,7 +40,10 @@ class Artifact:
 
     @classmethod
     def find(cls, path: Path | str) -> Artifact:
-        """The artifact at ``path``: a file by its ending, a run directory, or a folder with one artifact in it."""
+        """The artifact at ``path``: a file by its ending, a run directory, or a folder with one artifact in it.
+
+        A program (``.py``, an export to PyTorch) is found by its own name alone, never through its folder or weights.
+        """
         location = _main_file(Path(path))
         kind = SUFFIXES.get(location.suffix.lower())
         if kind is None:
@@ -49,6 +58,11 @@ class Artifact:
         if weights is not None and not weights.is_file():
             raise ModelFileError(f"model file {location} lacks its weights: expected {weights.name} beside it")
         return cls(kind, location, weights)
+
+    @property
+    def is_program(self) -> bool:
+        """Whether opening it runs code that comes with it."""
+        return self.kind == "torch"
 
     @property
     def files(self) -> list[Path]:
@@ -95,7 +109,10 @@ def _open_file(kind: Kind, path: Path, threads: int, batch_size: int) -> Runtime
     if kind == "ringlet":
         from ringlet.inference.runtimes.native import NativeRuntime
 
-        return NativeRuntime(path, threads=threads, batch_size=batch_size)
+        try:
+            return NativeRuntime(path, threads=threads, batch_size=batch_size)
+        except ModelFileError as error:
+            raise ModelFileError(f"{error}{_program_hint(path)}") from None
     if kind == "torch":
         from ringlet.inference.runtimes.torch import TorchRuntime
 
@@ -105,12 +122,18 @@ def _open_file(kind: Kind, path: Path, threads: int, batch_size: int) -> Runtime
     return KerasRuntime(path)
 
 
+def _program_hint(weights: Path) -> str:
+    """Of a file that is no model: that it may be the weights of a program beside it."""
+    program = weights.with_suffix(PROGRAM_SUFFIX)
+    if not program.is_file():
+        return ""
+    return f". If it holds the weights of the program {program.name}, and you trust that, name '{program}'"
+
+
 def _main_file(path: Path) -> Path:
     """The file that tells what an artifact is; a folder has one."""
     if path.suffix.lower() == WEIGHTS_SUFFIXES["openvino"]:
         return path.with_suffix(".xml")
-    if path.suffix.lower() == WEIGHTS_SUFFIXES["torch"] and path.with_suffix(".py").is_file():
-        return path.with_suffix(".py")
     if not path.is_dir():
         if not path.exists() and not path.suffix:
             raise ModelFileError(f"'{path}' does not exist: expected a run directory or a model file")
@@ -118,11 +141,27 @@ def _main_file(path: Path) -> Path:
     if (path / _RUN_MODEL).is_file():
         return path / _RUN_MODEL
     found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    found = [file for file in found if not (file.suffix == ".safetensors" and file.with_suffix(".py") in found)]
-    if len(found) != 1:
-        listed = ", ".join(file.name for file in found[:6]) or "none"
-        raise ModelFileError(
-            f"folder '{path}' is no run directory (it has no {_RUN_MODEL}) and holds {len(found)} model files "
-            f"({listed}): name the file"
+    programs = [file for file in found if file.suffix.lower() == PROGRAM_SUFFIX]
+    data = [file for file in found if file not in programs and not _is_weights_of(file, programs)]
+    if len(data) != 1:
+        raise ModelFileError(_no_model_in(path, data, programs))
+    return data[0]
+
+
+def _is_weights_of(file: Path, programs: list[Path]) -> bool:
+    """Whether a file is one half of an export to PyTorch; a model beside a script of the same name is a model."""
+    is_second = file.suffix.lower() == WEIGHTS_SUFFIXES["torch"] and file.with_suffix(PROGRAM_SUFFIX) in programs
+    return is_second and not is_model_file(file)
+
+
+def _no_model_in(folder: Path, data: list[Path], programs: list[Path]) -> str:
+    if programs and not data:
+        return (
+            f"folder '{folder}' holds a program ({programs[0].name}) and no other model. Programs are run only if they "
+            f"are named themselves: if you trust it, name '{programs[0]}'"
         )
-    return found[0]
+    listed = ", ".join(file.name for file in (*data, *programs)[:6]) or "none"
+    return (
+        f"folder '{folder}' is no run directory (it has no {_RUN_MODEL}) and holds {len(data) + len(programs)} model "
+        f"files ({listed}): name the file"
+    )

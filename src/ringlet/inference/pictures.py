@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.data.image_strips import STRIP_PIXELS
 from ringlet.data.images import decode_image
 
 if TYPE_CHECKING:
@@ -38,9 +39,13 @@ def write_overlay(path: Path, picture: NDArray[np.uint8], mask: NDArray[Any]) ->
     import PIL.Image
 
     colours = np.array([colour(index) for index in range(int(mask.max(initial=0)) + 1)], np.float32)
-    tint = colours[mask]
-    strength = np.where(outline(mask), 1.0, np.where(mask != 0, _STRENGTH, 0.0)).astype(np.float32)[:, :, None]
-    _write(path, PIL.Image.fromarray(np.rint(picture * (1 - strength) + tint * strength).astype(np.uint8)))
+    edge, painted = outline(mask), np.empty_like(picture)
+    num_rows = max(1, STRIP_PIXELS // max(1, mask.shape[1]))
+    for top in range(0, len(mask), num_rows):  # or numbers with fractions would take a dozen times as much memory
+        rows = slice(top, top + num_rows)
+        strength = np.where(edge[rows], 1.0, np.where(mask[rows] != 0, _STRENGTH, 0.0)).astype(np.float32)[:, :, None]
+        painted[rows] = np.rint(picture[rows] * (1 - strength) + colours[mask[rows]] * strength).astype(np.uint8)
+    _write(path, PIL.Image.fromarray(painted))
 
 
 def colour(index: int) -> tuple[int, int, int]:

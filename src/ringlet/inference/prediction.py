@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data.images import resize_plane
+from ringlet.data.images import resized_rows
 from ringlet.inference.description import Description
 from ringlet.inference.preprocessing import Size
 from ringlet.inference.runtimes.contract import Outputs
@@ -73,13 +73,14 @@ class Interpreter:
 
     def _mask(self, name: str, outputs: Outputs, size: Size) -> Prediction:
         """Probabilities brought to the picture's size first, then decided: edges stay smooth."""
+        mask: NDArray[Any] = np.zeros(size, np.uint8 if len(outputs) <= 256 else np.uint16)
         if len(outputs) == 1:
-            mask: NDArray[Any] = (resize_plane(outputs[0], size) >= self._threshold).astype(np.uint8)
+            for rows, plane in resized_rows(outputs[0], size):
+                mask[rows] = plane >= self._threshold
         else:
-            best = resize_plane(outputs[0], size)
-            mask = np.zeros(size, np.uint8 if len(outputs) <= 256 else np.uint16)
-            for index in range(1, len(outputs)):
-                plane = resize_plane(outputs[index], size)
-                mask[plane > best] = index
-                best = np.maximum(best, plane)
+            best = np.full(size, -np.inf, np.float32)
+            for index, output in enumerate(outputs):
+                for rows, plane in resized_rows(output, size):
+                    mask[rows][plane > best[rows]] = index
+                    np.maximum(best[rows], plane, out=best[rows])
         return Prediction(name, mask=mask, share=float((mask != 0).mean()), labels=self._labels)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data import bounded
+from ringlet.data.image_files import check_num_pixels
 from ringlet.errors import DataError, UsageError
 from ringlet.inference.artifact import Artifact
 from ringlet.inference.description import Description
@@ -56,6 +57,9 @@ class Predictor:
     content may be in memory). Pictures are decoded and computed ``batch_size`` at a time on ``threads`` threads
     (default: all cores); with one thread, on the caller's own. ``threshold`` is from where on a pixel, or a network
     with a single output, says yes.
+
+    An export to PyTorch is a program: naming its ``.py`` file runs it with all rights of the caller, so name only those
+    you trust. Nothing else that can be named runs code, whatever lies beside it or in its folder.
 
     What is wrong with one picture is in the ``error`` of its prediction; exceptions are for what concerns all.
     """
@@ -194,12 +198,18 @@ class Predictor:
             raise DataError(item.problem)
         if isinstance(picture, str | Path):
             with bounded.open_file(Path(picture)) as file:
-                return preprocessing.decode(file.read(), item.name)
+                return self._decoded(file.read(), item.name)
         if isinstance(picture, bytes | bytearray | memoryview):
-            return preprocessing.decode(bytes(picture), item.name)
+            return self._decoded(bytes(picture), item.name)
         if isinstance(picture, np.ndarray):
             return preprocessing.fit(preprocessing.channels_last(picture, item.name), item.name)
         raise DataError(f"{item.name}: is {type(picture).__name__}: expected a path, bytes or an array")
+
+    def _decoded(self, content: bytes, name: str) -> tuple[NDArray[Any], Size]:
+        values, size = self.description.preprocessing.decode(content, name)
+        if self.description.task == "segmentation":
+            check_num_pixels(size[::-1], name)  # its mask will have as many, even if it was decoded at a fraction
+        return values, size
 
     def _run(self, values: NDArray[Any]) -> NDArray[np.float32]:
         self._require_open()

@@ -161,6 +161,17 @@ def load_model_file(path: str | os.PathLike[str]) -> ModelFile:
         raise kind(f"model file {source}: {error}") from None
 
 
+def is_model_file(path: Path) -> bool:
+    """Whether a file's header says that Ringlet wrote it as a model; nothing else of it is read or believed."""
+    try:
+        with path.open("rb") as file:
+            header, _ = _read_header(file, os.fstat(file.fileno()).st_size)
+        _read_metadata(header)
+    except (OSError, ModelFileError):
+        return False
+    return True
+
+
 def _load(path: Path) -> ModelFile:
     if not stat.S_ISREG(path.stat().st_mode):
         raise ModelFileError("is not a regular file")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError
+from ringlet.training.logged_values import number, whole
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": ("forward", "backward", "metrics"),
@@ -55,42 +56,81 @@ class Measurement:
 
 
 def read_measurement(events: Path) -> Measurement:
-    """The figures of a finished run; a log that is incomplete or has no epoch is a :class:`DataError`."""
+    """The figures of a finished run; a log that is incomplete, damaged or has no epoch is a :class:`DataError`."""
     found = _read_events(events)
     finished = found.get("epoch_finished", [])
     if "training_finished" not in found or not finished or "run_started" not in found:
         raise DataError(f"'{events}' is not the log of a finished run: expected run_started, epochs, training_finished")
+    try:
+        return _measurement(found, finished)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DataError(f"'{events}' is damaged: {_problem(error)}") from None
+
+
+def _measurement(found: Mapping[str, list[dict[str, Any]]], finished: list[dict[str, Any]]) -> Measurement:
     about = found["run_started"][0]
-    phases = {event["epoch"]: shares(event["phases"], event["seconds"]) for event in found.get("phases_measured", [])}
+    phases = {
+        _whole(event, "epoch"): shares(event["phases"], event["seconds"]) for event in found.get("phases_measured", [])
+    }
     test = [event["figures"] for event in found.get("evaluated", []) if event["moment"] == "after"]
     return Measurement(
         epochs=tuple(_epoch(event, phases) for event in finished),
-        num_parameters=about["num_parameters"],
-        global_batch_size=about["global_batch_size"],
-        num_train_samples=about["num_train_samples"],
-        device=about["device"],
-        kernels=about["kernels"],
+        num_parameters=_whole(about, "num_parameters"),
+        global_batch_size=_whole(about, "global_batch_size"),
+        num_train_samples=_whole(about, "num_train_samples"),
+        device=_text(about, "device"),
+        kernels=_text(about, "kernels"),
         test=_numbers(test[-1]) if test else {},
-        stopped=next((event["reason"] for event in found.get("training_stopped", [])), ""),
+        stopped=next((_text(event, "reason") for event in found.get("training_stopped", [])), ""),
     )
 
 
 def shares(phases: list[str], seconds: list[list[float]]) -> dict[str, float]:
     """The share of each group of phases in the time of all workers; nothing where no time was measured."""
-    totals = {name: sum(rank[place] for rank in seconds) for place, name in enumerate(phases)}
+    totals = {name: sum(_duration(rank[place]) for rank in seconds) for place, name in enumerate(phases)}
     grouped = {group: sum(totals.get(name, 0.0) for name in names) for group, names in GROUPS.items()}
-    whole = sum(grouped.values())
-    return {group: value / whole for group, value in grouped.items()} if whole > 0 else {}
+    everything = sum(grouped.values())
+    return {group: value / everything for group, value in grouped.items()} if everything > 0 else {}
 
 
 def _epoch(event: Mapping[str, Any], phases: Mapping[int, dict[str, float]]) -> Epoch:
-    times = event["seconds"], event["validation_seconds"]
-    return Epoch(*times, event["num_samples"], _numbers(event["figures"]), phases.get(event["epoch"], {}))
+    times = _duration(event["seconds"]), _duration(event["validation_seconds"])
+    figures, epoch = _numbers(event["figures"]), _whole(event, "epoch")
+    return Epoch(*times, _whole(event, "num_samples"), figures, phases.get(epoch, {}))
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
     """Figures without those that are not finite, which the log has as text."""
-    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+    read = {name: number(value) for name, value in figures.items()}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _duration(value: Any) -> float:
+    found = number(value)
+    if found is None or found < 0:
+        raise ValueError(f"a time of {_shown(value)}, expected seconds")
+    return found
+
+
+def _whole(event: Mapping[str, Any], key: str) -> int:
+    found = whole(event[key])
+    if found is None:
+        raise ValueError(f"{key} is {_shown(event[key])}, expected a number of things")
+    return found
+
+
+def _text(event: Mapping[str, Any], key: str) -> str:
+    if not isinstance(event[key], str):
+        raise ValueError(f"{key} is {_shown(event[key])}, expected a text")
+    return str(event[key])
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:40]
+
+
+def _problem(error: Exception) -> str:
+    return f"an event lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _read_events(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -100,6 +140,8 @@ def _read_events(path: Path) -> dict[str, list[dict[str, Any]]]:
             for line in lines:
                 if '"event": "step_finished"' not in line[:40]:
                     event = json.loads(line)
+                    if not isinstance(event["event"], str):
+                        raise TypeError(event["event"])
                     found.setdefault(event["event"], []).append(event)
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror}") from None

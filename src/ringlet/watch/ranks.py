@@ -10,6 +10,8 @@ from ringlet.watch.values import count, number, text
 MAX_RANKS = 32
 """So many ranks are shown one by one; of more, those that the others waited for and those that waited most."""
 MAX_PHASES = 24
+_MAX_MEASURED = 1 << 16
+"""So many ranks are looked at; a run has fewer."""
 GROUPS = {
     "forward": "compute",
     "backward": "compute",
@@ -40,7 +42,7 @@ class RankTimes:
         if not isinstance(phases, list) or not isinstance(rows, list):
             return {}
         names = [GROUPS.get(text(phase), "other") for phase in phases[:MAX_PHASES]]
-        self.last = [_grouped(names, row) for row in rows]
+        self.last = [_grouped(names, row) for row in rows[:_MAX_MEASURED]]
         if len(self.total) != len(self.last):
             self.total = [{} for _ in self.last]  # the run goes on with another number of workers
         for total, own in zip(self.total, self.last, strict=True):

@@ -14,7 +14,7 @@ from ringlet.watch.log import LogFollower
 from ringlet.watch.notes import Notes, describe
 from ringlet.watch.ranks import RankTimes, Staleness
 from ringlet.watch.series import Series
-from ringlet.watch.values import count, number, table, text
+from ringlet.watch.values import count, moment, number, table, text, whole
 
 MAX_SERIES = 120
 THROUGHPUT_SECONDS = 0.5
@@ -23,6 +23,8 @@ GONE, QUIET_SECONDS = "gone", 10.0
 """The state of a run that nobody writes any more and that has not said that it ended, after so long without news."""
 GONE_SECONDS = 120.0
 """After so long it is not expected back: a launcher that starts workers again waits a minute at most."""
+MOMENTS = ("before", "after", "only")
+"""When test data are evaluated; other texts are left out, or a log could make a page of any length."""
 _ABOUT = ("model", "dataset", "communicator", "engine", "device", "kernels")
 _ABOUT_NUMBERS = (
     "num_parameters",
@@ -85,7 +87,7 @@ class RunView:
         return self.status["state"] == GONE and self._quiet_seconds() >= GONE_SECONDS
 
     def _quiet_seconds(self) -> float:
-        latest = number(self.status.get("time"))
+        latest = moment(self.status.get("time"))
         return 0.0 if latest is None else self._clock() - latest
 
     def _check_writer(self) -> None:
@@ -104,7 +106,7 @@ class RunView:
         return folder.pictures(self.path)
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        time = number(record.get("time"))
+        time = moment(record.get("time"))
         if time is not None:
             if self._offset is None:
                 self._offset = time - self._elapsed
@@ -137,7 +139,7 @@ class RunView:
 
     def _resumed(self, record: Mapping[str, Any]) -> None:
         """The time in which nothing ran is not counted."""
-        time = number(record.get("time"))
+        time = moment(record.get("time"))
         if time is not None and "elapsed" in self.status:
             before = self._last_active
             self._offset, self._elapsed = time - before, before
@@ -152,17 +154,17 @@ class RunView:
         self.status |= {"state": "running", "epoch": count(record.get("epoch"))}
         self.status |= {"num_epochs": count(record.get("num_epochs")), "num_steps": count(record.get("num_steps"))}
         self.status["step_in_epoch"] = count(record.get("step_in_epoch"))
-        time = number(record.get("time"))
+        time = moment(record.get("time"))
         self._mark = None if time is None else (time, 0)
 
     def _step(self, record: Mapping[str, Any]) -> None:
-        step, time = number(record.get("step")), number(record.get("time"))
+        step, time = whole(record.get("step")), moment(record.get("time"))
         for name, value in table(record.get("figures")).items():
             self.add(f"step:{text(name, 60)}", step, number(value))
         self.add("rate", step, number(record.get("learning_rate")))
         done, epoch = count(record.get("step_in_epoch")), count(record.get("epoch"))
         status = self.status
-        status["step"], status["epoch"], status["step_in_epoch"] = count(record.get("step")), epoch, done
+        status["step"], status["epoch"], status["step_in_epoch"] = step or 0, epoch, done
         self._note_place(step, epoch - 1 + done / max(self.status.get("num_steps", 0), done, 1))
         if time is not None and self._mark is not None:
             start, samples = self._mark[0], self._mark[1] + count(record.get("num_samples"))
@@ -181,26 +183,27 @@ class RunView:
         self.status["state"] = "validating"
 
     def _epoch_ends(self, record: Mapping[str, Any]) -> None:
-        step = number(record.get("step"))
+        step = whole(record.get("step"))
         for name, value in table(record.get("figures")).items():
             kind, bare = ("val", name[4:]) if name.startswith("val_") else ("train", name)
             self.add(f"{kind}:{text(bare, 60)}", step, number(value))
         self.add("throughput:epochs", step, number(record.get("samples_per_second")))
-        self.status |= {"state": "running", "epochs_done": count(record.get("epoch")), "step": int(step or 0)}
+        self.status |= {"state": "running", "epochs_done": count(record.get("epoch")), "step": step or 0}
         self._note_place(step, count(record.get("epoch")))
 
     def _phases(self, record: Mapping[str, Any]) -> None:
         for name, share in self.ranks.take(record).items():
-            self.add(f"share:{name}", number(self.status.get("step")), share)
+            self.add(f"share:{name}", whole(self.status.get("step")), share)
 
     def _stale(self, record: Mapping[str, Any]) -> None:
         mean, most = self.staleness.take(record)
-        self.add("staleness:mean", number(self.status.get("step")), mean)
-        self.add("staleness:max", number(self.status.get("step")), most)
+        self.add("staleness:mean", whole(self.status.get("step")), mean)
+        self.add("staleness:max", whole(self.status.get("step")), most)
 
     def _evaluated(self, record: Mapping[str, Any]) -> None:
         found = {text(name, 60): number(value) for name, value in list(table(record.get("figures")).items())[:20]}
-        self.tests[text(record.get("moment"), 20)] = found
+        if record.get("moment") in MOMENTS:
+            self.tests[record["moment"]] = found
 
     def _trained(self, _: Mapping[str, Any]) -> None:
         self.status["state"] = "trained"

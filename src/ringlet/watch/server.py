@@ -23,6 +23,7 @@ POLL_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0
 _FINAL_SECONDS = 1.0
 """How long pages may take to hear the last news before the server ends."""
+_MAX_DIGITS = 9
 _HEADERS = {
     "content-security-policy": assets.SERVED_POLICY,
     "x-content-type-options": "nosniff",
@@ -107,8 +108,8 @@ def make_app(hub: Hub) -> Any:
         return responses.StreamingResponse(hub.stream(), media_type="text/event-stream")
 
     async def picture(request: Any) -> Any:
-        index, epoch = request.path_params["index"], request.path_params["epoch"]
-        known = hub.runs[index : index + 1]
+        index, epoch = (_small_number(request.path_params[name]) for name in ("index", "epoch"))
+        known = hub.runs[index : index + 1] if index >= 0 else []
         data = await asyncio.to_thread(read_picture, known[0].path, epoch) if known else None
         if data is None:
             return responses.PlainTextResponse("there is no such picture", 404)
@@ -118,13 +119,18 @@ def make_app(hub: Hub) -> Any:
         routing.Route("/", page),
         routing.Route("/static/{name:path}", static),
         routing.Route("/stream", stream),
-        routing.Route("/runs/{index:int}/pictures/{epoch:int}.png", picture),
+        routing.Route("/runs/{index}/pictures/{epoch}.png", picture),
     ]
     checks = [
         middleware.Middleware(_SafeHeaders),
         middleware.Middleware(trusted, allowed_hosts=list(HOSTS), www_redirect=False),
     ]
     return applications.Starlette(routes=routes, middleware=checks)
+
+
+def _small_number(text: str) -> int:
+    """A number of a few digits in an address, else -1; the framework itself stumbles over thousands of them."""
+    return int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit() else -1
 
 
 class _SafeHeaders:

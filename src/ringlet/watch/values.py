@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from ringlet.training.logged_values import moment, number, whole
+
+__all__ = ["MAX_TEXT", "count", "figures", "moment", "number", "table", "text", "whole"]
 
 MAX_TEXT = 400
 
 
-def number(value: Any) -> float | None:
-    """A finite number; None for anything else, such as NaN, which logs hold as text."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if type(value) is not int:
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
 def count(value: Any) -> int:
     """A number of things; 0 for anything else."""
-    found = value if type(value) is int else number(value)
-    return int(found) if found is not None and 0 <= found < 2**53 else 0
+    return whole(value) or 0
 
 
 def text(value: Any, limit: int = MAX_TEXT) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from threading import Lock
 from typing import Any, final
@@ -11,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
-from ringlet.inference.description import KEY, Description
 from ringlet.inference.runtimes.contract import Outputs
+from ringlet.inference.runtimes.keras_archive import read_description
 from ringlet.libraries import require
-
-_MAX_DESCRIPTION = 8 << 20
 
 
 @final
@@ -23,7 +20,7 @@ class KerasRuntime:
     """A Keras model; it computes for one caller at a time, on as many threads as its backend takes."""
 
     def __init__(self, path: Path) -> None:
-        self.description = _description(path)
+        self.description = read_description(path)
         keras: Any = require("keras")
         try:
             self._model = keras.models.load_model(path, compile=False, safe_mode=True)
@@ -44,20 +41,3 @@ class KerasRuntime:
 
     def close(self) -> None:
         """Nothing outlives the model."""
-
-
-def _description(path: Path) -> Description:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            info = archive.getinfo(f"{KEY}.json")
-            if info.file_size > _MAX_DESCRIPTION:
-                raise ModelFileError(f"model file {path}: its description has {info.file_size:,} bytes")
-            return Description.from_json(archive.read(info).decode("ascii"))
-    except KeyError:
-        raise ModelFileError(
-            f"model file {path} carries no description of Ringlet: write it with `ringlet export --to keras`"
-        ) from None
-    except OSError as error:
-        raise ModelFileError(f"cannot read model file {path}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise ModelFileError(f"model file {path} is not a .keras file ({error})") from None

@@ -1,4 +1,4 @@
-"""ONNX models, by ONNX Runtime."""
+"""ONNX models, by ONNX Runtime. A model is read once and checked; what was checked is what runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ringlet.errors import ModelFileError
 from ringlet.inference.description import KEY, Description
 from ringlet.inference.runtimes.contract import Outputs
+from ringlet.inference.runtimes.onnx_file import check_self_contained
 from ringlet.libraries import require
 
 
@@ -18,16 +19,17 @@ class OnnxRuntime:
     """A session whose calls compute on the thread that makes them: as many at once as there are callers."""
 
     def __init__(self, network: Path | bytes) -> None:
+        what, content = _content(network)
+        check_self_contained(content, what)
         library: Any = require("onnxruntime")
         library.disable_telemetry_events()
         options = library.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        source = str(network) if isinstance(network, Path) else network
+        options.add_session_config_entry("session.load_model_format", "ONNX")  # or it would guess
         try:
-            self._session = library.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            self._session = library.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # many types, none of them exported
-            what = f"model file {network}" if isinstance(network, Path) else "the model"
             raise ModelFileError(f"{what} is not a readable ONNX model ({str(error)[:200]})") from error
         metadata = self._session.get_modelmeta().custom_metadata_map
         if KEY not in metadata:
@@ -53,3 +55,13 @@ class OnnxRuntime:
         wanted = [self.description.preprocessing.graph_shape, self.description.output_shape]
         if found != wanted:
             raise ModelFileError(f"the ONNX model has inputs and outputs {found}, its description says {wanted}")
+
+
+def _content(network: Path | bytes) -> tuple[str, bytes]:
+    """What to call the model, and its bytes."""
+    if not isinstance(network, Path):
+        return "the model", network
+    try:
+        return f"model file {network}", network.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"cannot read model file {network}: {error.strerror or error}") from None

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,6 +28,8 @@ from ringlet.libraries import require
 
 _STARTING = Lock()
 """Only one model is loaded and warmed up at a time."""
+_GRAPH = re.compile(rb"(\xef\xbb\xbf)?\s*<(\?xml|net)[\s>]")
+_LOOKED_AT = 1024
 
 
 @final
@@ -74,11 +77,33 @@ def _core() -> Any:
 
 def _read(core: Any, network: Path | bytes, weights: Path | bytes | None) -> Any:
     what = f"model file {network}" if isinstance(network, Path) else "the model"
+    _check_is_graph(network, what)
     try:
         return core.read_model(network, weights) if weights is not None else core.read_model(network)
     except Exception as error:  # RuntimeError of several kinds, with C++ locations in their texts
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise ModelFileError(f"{what} is not a readable OpenVINO model ({reason[:200]})") from error
+
+
+def _check_is_graph(network: Path | bytes, what: str) -> None:
+    """Refuse what is no graph of OpenVINO's own kind.
+
+    It takes models of other frameworks as well, whatever they are called, and finds out by their content: an ONNX model
+    would be read with all the files that it names as its weights.
+    """
+    try:
+        if isinstance(network, Path):
+            with network.open("rb") as file:
+                start = file.read(_LOOKED_AT)
+        else:
+            start = network[:_LOOKED_AT]
+    except OSError as error:
+        raise ModelFileError(f"cannot read {what}: {error.strerror or error}") from None
+    if not _GRAPH.match(start):
+        raise ModelFileError(
+            f"{what} is not a readable OpenVINO model (it does not begin like one): write it with "
+            "`ringlet export --to openvino`"
+        )
 
 
 def _description(model: Any) -> Description:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
 from threading import Lock
+from types import CodeType
 from typing import Any, final
 
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from ringlet.inference.runtimes.contract import Outputs
 from ringlet.libraries import require
 
 MAX_PROGRAM_BYTES = 64 << 20
+_MODULE = "ringlet_exported_network"
 
 
 @final
@@ -61,13 +64,23 @@ def _description(path: Path) -> Description:
     raise ModelFileError(f"{path} carries no description of Ringlet: write it with `ringlet export --to torch`")
 
 
+@final
+class _SourceLoader(SourceFileLoader):
+    """Runs the file that was named and nothing else: compiled files of ``__pycache__`` are neither read nor written."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Of the source as it is now."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("ringlet_exported_network", path)
-    if spec is None or spec.loader is None:
-        raise ModelFileError(f"{path} cannot be loaded as a Python program")
-    program = importlib.util.module_from_spec(spec)
+    loader = _SourceLoader(_MODULE, str(path))
+    spec = ModuleSpec(_MODULE, loader, origin=str(path))
+    spec.has_location = True  # gives the program its __file__, beside which it looks for its weights
+    program = module_from_spec(spec)
     try:
-        spec.loader.exec_module(program)
+        loader.exec_module(program)
         return program.load()
     except Exception as error:
         raise ModelFileError(
