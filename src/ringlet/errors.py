@@ -76,6 +76,15 @@ def _digits(name: str) -> int:
     return int("".join(letter for letter in name if letter in "0123456789")[:_MAX_DIGITS] or 0)
 
 
+def show(value: object) -> str:
+    """A short representation of any value for a message, safe for hostile ones (huge numbers, deep nesting)."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
 class SpecError(RingletError):
     """A network that cannot exist: shapes that do not fit, cycles, missing inputs, a malformed file."""
 

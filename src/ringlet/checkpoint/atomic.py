@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
-from ringlet.file_locks import try_lock
+from ringlet.io.locks import try_lock
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SPARE_BYTES = 1 << 16

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import CheckpointError
-from ringlet.models.attributes import is_integer, show
+from ringlet.errors import CheckpointError, show
+from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec
 
 MODEL, OPTIMIZER, HISTORY = "model.safetensors", "optimizer.safetensors", "history.ndjson"

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from ringlet.checkpoint.manifest import open_regular
 from ringlet.errors import CheckpointError, UnreadableCheckpointError
-from ringlet.models import jsontext
+from ringlet.io import jsontext
 
 Row = Mapping[str, float]
 MAX_LINE = 1 << 16

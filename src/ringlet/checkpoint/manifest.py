@@ -18,9 +18,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ringlet.errors import CheckpointError, NewerCheckpointError, UnreadableCheckpointError
-from ringlet.models import jsontext
-from ringlet.models.attributes import is_integer, show
+from ringlet.errors import CheckpointError, NewerCheckpointError, UnreadableCheckpointError, show
+from ringlet.io import jsontext
+from ringlet.models.attributes import is_integer
 
 MANIFEST = "manifest.json"
 FORMAT = 2

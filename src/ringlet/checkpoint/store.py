@@ -33,8 +33,9 @@ from ringlet.errors import (
     NewerCheckpointError,
     NewerModelFileError,
     UnreadableCheckpointError,
+    show,
 )
-from ringlet.models.attributes import is_integer, show
+from ringlet.models.attributes import is_integer
 from ringlet.models.files import ModelFile, load_model_file, write_model
 
 _STEP = re.compile(r"step-([0-9]{8,15})")

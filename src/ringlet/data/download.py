@@ -19,7 +19,7 @@ from ringlet.data.archives import extract_tar
 from ringlet.data.cache import dataset_directory
 from ringlet.data.remote import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import DataError, UnknownNameError, UsageError
-from ringlet.file_locks import try_lock
+from ringlet.io.locks import try_lock
 
 Progress = Callable[[str, int, int], None]
 

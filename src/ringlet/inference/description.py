@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from ringlet.data.normalization import Normalization
 from ringlet.data.source import Task
-from ringlet.errors import ConfigError, ModelFileError, SpecError
+from ringlet.errors import ConfigError, ModelFileError, SpecError, show
 from ringlet.inference.preprocessing import Preprocessing
-from ringlet.models import jsontext
-from ringlet.models.attributes import check_shape, show
+from ringlet.io import jsontext
+from ringlet.models.attributes import check_shape
 from ringlet.models.spec import ModelSpec
 
 Weights = Literal["fp32", "fp16", "int8"]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ringlet.errors import SpecError
+from ringlet.errors import SpecError, show
 
 Check = Callable[[Any], Any]
 Shape = tuple[int, ...]
@@ -21,15 +21,6 @@ MAX_CHANNELS = 1 << 28
 """Limit of channels and features."""
 MAX_ELEMENTS = 1 << 34
 """Limit of the elements of one activation (per sample) and of one parameter."""
-
-
-def show(value: object) -> str:
-    """A short representation of any value, safe for hostile ones (huge numbers, deep nesting)."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        return f"a {type(value).__name__} too large to show"
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def by(pair: Iterable[int]) -> str:

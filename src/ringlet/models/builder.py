@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ringlet.errors import SpecError
-from ringlet.models.attributes import Shape, is_integer, show
+from ringlet.errors import SpecError, show
+from ringlet.models.attributes import Shape, is_integer
 from ringlet.models.operations import ACTIVATIONS
 from ringlet.models.spec import ModelSpec, Node, find_operation
 

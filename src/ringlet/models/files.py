@@ -1,8 +1,8 @@
 """Model files: one safetensors file that holds the network, its tensors and what is needed to use it. No pickle.
 
 The spec is in the file's metadata (``ringlet.spec``), next to the format number and a SHA-256 over everything else,
-so that a damaged file is never used. Reading trusts nothing: the header is bounded and checked by hand before any
-tensor is read, and every tensor must be one of the spec's, with its shape.
+so that a damaged file is never used. Reading trusts nothing: the header is bounded and checked before any tensor is
+read, and every tensor must be one of the spec's, with its shape.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import ModelFileError, NewerModelFileError, SpecError
-from ringlet.models import jsontext
-from ringlet.models.attributes import Shape, is_integer, show
+from ringlet.errors import ModelFileError, NewerModelFileError, SpecError, show
+from ringlet.io import jsontext
+from ringlet.io.safetensors import NAMES, Header, read_arrays, read_header, write_tensors
+from ringlet.models.attributes import Shape
 from ringlet.models.spec import ModelSpec
-from ringlet.models.tensor_stream import LENGTH_BYTES, write_tensors
 
 Floats = NDArray[np.floating[Any]]
 
 FORMAT = "1"
 PREFIX = "ringlet."
 KEY_FORMAT, KEY_SPEC, KEY_DIGEST = "ringlet.format", "ringlet.spec", "ringlet.sha256"
-MAX_HEADER = 8 << 20
 DTYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -41,17 +41,6 @@ class ModelFile:
     spec: ModelSpec
     tensors: dict[str, Floats]
     metadata: dict[str, str]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A tensor's place in the file, relative to the end of the header."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: Shape
-    start: int
-    stop: int
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -165,8 +154,7 @@ def is_model_file(path: Path) -> bool:
     """Whether a file's header says that Ringlet wrote it as a model; nothing else of it is read or believed."""
     try:
         with path.open("rb") as file:
-            header, _ = _read_header(file, os.fstat(file.fileno()).st_size)
-        _read_metadata(header)
+            _check_own_metadata(_read_header(file).metadata)
     except (OSError, ModelFileError):
         return False
     return True
@@ -176,44 +164,34 @@ def _load(path: Path) -> ModelFile:
     if not stat.S_ISREG(path.stat().st_mode):
         raise ModelFileError("is not a regular file")
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        header, num_header_bytes = _read_header(file, size)
-        metadata = _read_metadata(header)
+        header = _read_header(file)
+        metadata = _check_own_metadata(header.metadata)
         spec = ModelSpec.from_json(metadata[KEY_SPEC])
-        entries = _read_entries(spec, header)
-        _check_layout(entries, size - LENGTH_BYTES - num_header_bytes)
-        tensors = {entry.name: _read_tensor(file, entry) for entry in entries}
+        _check_entries(spec, header)
+        tensors = _read_arrays(file, header)
     if _digest(metadata, tensors) != metadata[KEY_DIGEST]:
         raise ModelFileError("its content does not match its checksum: the file is damaged; use another copy")
     kept = {key: value for key, value in metadata.items() if not key.startswith(PREFIX)}
     return ModelFile(spec, tensors, kept)
 
 
-def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """The header as a dict and its length in bytes, all lengths checked against the file's size first."""
-    length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-    available = size - LENGTH_BYTES
-    if available < 2 or not 2 <= length <= min(available, MAX_HEADER):
-        raise ModelFileError(
-            f"is not a safetensors file or is truncated ({size:,} bytes). Give a run directory, or the .safetensors "
-            "file in it"
-        )
-    raw = file.read(length)
-    if len(raw) != length:
-        raise ModelFileError("ends inside its header: the file is truncated")
+def _read_header(file: BufferedReader) -> Header:
     try:
-        header = jsontext.parse(raw.decode("utf-8"))
+        return read_header(file, os.fstat(file.fileno()).st_size)
     except ValueError as error:
-        raise ModelFileError(f"its header is not valid: {error}") from None
-    if not isinstance(header, dict):
-        raise ModelFileError("its header is not a JSON object")
-    return header, length
+        is_other = str(error).startswith("is not a safetensors file")
+        hint = ". Give a run directory, or the .safetensors file in it" if is_other else ""
+        raise ModelFileError(f"{error}{hint}") from None
 
 
-def _read_metadata(header: dict[str, Any]) -> dict[str, str]:
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ModelFileError("its metadata is not a mapping of texts")
+def _read_arrays(file: BufferedReader, header: Header) -> dict[str, Floats]:
+    try:
+        return read_arrays(file, header)
+    except ValueError as error:
+        raise ModelFileError(str(error)) from None
+
+
+def _check_own_metadata(metadata: dict[str, str]) -> dict[str, str]:
     missing = [key for key in (KEY_FORMAT, KEY_SPEC, KEY_DIGEST) if key not in metadata]
     if missing:
         raise ModelFileError(f"has no '{missing[0]}' in its metadata: it was not written by Ringlet")
@@ -225,51 +203,14 @@ def _read_metadata(header: dict[str, Any]) -> dict[str, str]:
     return metadata
 
 
-def _read_entries(spec: ModelSpec, header: Mapping[str, Any]) -> list[_Entry]:
-    """The tensors of the header in file order: exactly those of the spec, with their shapes, of one dtype."""
+def _check_entries(spec: ModelSpec, header: Header) -> None:
+    """The tensors are exactly those of the spec, with their shapes, of one dtype."""
     expected = {info.name: info.shape for info in (*spec.parameters, *spec.state)}
-    _check_names(spec, expected, header)
-    entries = [_read_entry(name, header[name], shape) for name, shape in expected.items()]
-    if len({entry.dtype for entry in entries}) > 1:
+    _check_names(spec, expected, header.entries)
+    for name, entry in header.entries.items():
+        if entry.dtype not in DTYPES.values():
+            raise ModelFileError(f"tensor '{name}' has dtype '{NAMES[entry.dtype]}', expected {' or '.join(DTYPES)}")
+        if entry.shape != expected[name]:
+            raise ModelFileError(f"tensor '{name}' has shape {list(entry.shape)}, the network needs {expected[name]}")
+    if len({entry.dtype for entry in header.entries.values()}) > 1:
         raise ModelFileError("mixes float32 and float64 tensors")
-    return sorted(entries, key=lambda entry: entry.start)
-
-
-def _read_entry(name: str, value: Any, shape: Shape) -> _Entry:
-    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
-        raise ModelFileError(f"tensor '{name}' is not described by dtype, shape and data_offsets: {show(value)}")
-    kind, offsets = value["dtype"], value["data_offsets"]
-    if not isinstance(kind, str) or kind not in DTYPES:
-        raise ModelFileError(f"tensor '{name}' has dtype {show(kind)}, expected {' or '.join(DTYPES)}")
-    extents = value["shape"]
-    if not isinstance(extents, list) or tuple(extents) != shape or not all(map(is_integer, extents)):
-        raise ModelFileError(f"tensor '{name}' has shape {show(extents)}, the network needs {shape}")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(is_integer, offsets)):
-        raise ModelFileError(f"tensor '{name}' has data_offsets {show(offsets)}, expected two integers")
-    return _Entry(name, DTYPES[kind], shape, *offsets)
-
-
-def _check_layout(entries: list[_Entry], num_bytes: int) -> None:
-    """Tensors lie one after the other, without gap or overlap, and fill the rest of the file."""
-    position = 0
-    for entry in entries:
-        expected = position + int(np.prod(entry.shape, dtype=object)) * entry.dtype.itemsize
-        if (entry.start, entry.stop) != (position, expected):
-            raise ModelFileError(
-                f"tensor '{entry.name}' lies at bytes {entry.start} to {entry.stop}, expected {position} to {expected}"
-            )
-        position = expected
-    if position != num_bytes:
-        raise ModelFileError(f"has {num_bytes:,} bytes of tensors, expected {position:,}: it is truncated or damaged")
-
-
-def _read_tensor(file: BinaryIO, entry: _Entry) -> Floats:
-    array = np.empty(entry.shape, entry.dtype)
-    view = memoryview(array.reshape(-1).view(np.uint8).data)
-    position = 0
-    while position < len(view):
-        count = file.readinto(view[position:])  # type: ignore[attr-defined]
-        if not count:
-            raise ModelFileError(f"ends inside tensor '{entry.name}': the file is truncated")
-        position += count
-    return array

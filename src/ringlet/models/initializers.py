@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ringlet.errors import ConfigError
-from ringlet.models.attributes import is_integer, show
+from ringlet.errors import ConfigError, show
+from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec, ParameterInfo
 
 Floats = NDArray[np.floating[Any]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-from ringlet.errors import SpecError
+from ringlet.errors import SpecError, show
 from ringlet.models.attributes import (
     MAX_CHANNELS,
     Check,
@@ -27,7 +27,6 @@ from ringlet.models.attributes import (
     integer,
     pair,
     real,
-    show,
 )
 
 Attributes = Mapping[str, Any]

@@ -14,9 +14,9 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from ringlet.errors import SpecError, UnknownNameError
-from ringlet.models import jsontext
-from ringlet.models.attributes import MAX_ELEMENTS, Shape, show
+from ringlet.errors import SpecError, UnknownNameError, show
+from ringlet.io import jsontext
+from ringlet.models.attributes import MAX_ELEMENTS, Shape
 from ringlet.models.operations import OPERATIONS, STATE_ROLES, Operation, Role
 
 __all__ = ["FORMAT", "ModelSpec", "Node", "ParameterInfo", "Shape", "check_name", "find_operation"]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, RingletError, UsageError
-from ringlet.file_locks import try_lock
+from ringlet.io.locks import try_lock
 from ringlet.study.grid import Place
 from ringlet.study.preparation import Plan
 

@@ -13,8 +13,8 @@ from ringlet.comm.single import SingleCommunicator
 from ringlet.data import BatchLoader, Dataset, Normalization, Source, load_dataset
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import ConfigError, DataError, ModelFileError
+from ringlet.io import jsontext
 from ringlet.kernels import load as load_kernels
-from ringlet.models import jsontext
 from ringlet.models.files import ModelFile, load_model_file
 from ringlet.models.spec import ModelSpec
 from ringlet.optim.metric_names import LOSS_NAMES

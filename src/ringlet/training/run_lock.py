@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from ringlet.errors import UsageError
-from ringlet.file_locks import try_lock
+from ringlet.io.locks import try_lock
 
 LOCK = "run.lock"
 _GLANCE_SECONDS = 0.1

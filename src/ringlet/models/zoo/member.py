@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringlet.errors import ConfigError
-from ringlet.models.attributes import Shape, show
+from ringlet.errors import ConfigError, show
+from ringlet.models.attributes import Shape
 from ringlet.models.builder import Padding, Tensor, Window, batch_norm, conv2d, dense, dropout, relu, softmax
 from ringlet.models.spec import ModelSpec
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringlet.errors import ConfigError
-from ringlet.models.attributes import Shape, show
+from ringlet.errors import ConfigError, show
+from ringlet.models.attributes import Shape
 from ringlet.models.builder import build, global_avg_pool2d, image_input
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import Member, classify, conv_norm_relu, is_small

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ringlet.errors import ConfigError
-from ringlet.models.attributes import Shape, show
+from ringlet.errors import ConfigError, show
+from ringlet.models.attributes import Shape
 from ringlet.models.builder import (
     Tensor,
     add,

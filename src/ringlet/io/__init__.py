@@ -1,0 +1,4 @@
+"""Files and their formats, for all packages: takes values and arrays, gives bytes, and back without trust in them.
+
+``jsontext`` is JSON from strangers, ``safetensors`` named arrays, ``locks`` marks of files that are in use.
+"""
