@@ -120,3 +120,19 @@ def test_a_wrong_request_to_bench_starts_nothing(arguments: tuple[str, ...], mes
     outcome = call("bench", *arguments)
     assert outcome.returncode == 2
     assert message in outcome.stderr
+
+
+def test_resume_has_as_many_workers_as_the_run_had(ringlet):
+    options = "--num-epochs 1 --steps-per-epoch 2 --local-batch-size 8 --launcher local --no-evaluate"
+    assert ringlet("train", "-n", "2", "--run-dir", "run", *options.split()).code == 0
+
+    def workers(*words: str) -> tuple[int, str]:
+        outcome = ringlet("resume", "run", "--launcher", "local", *words)
+        assert outcome.code == 0
+        events = [json.loads(line) for line in Path("run/events.ndjson").read_text().splitlines()]
+        return [event["num_workers"] for event in events if event["event"] == "run_resumed"][-1], outcome.stderr
+
+    num_workers, said = workers("--num-epochs", "2")
+    assert num_workers == 2
+    assert "resuming with 2 workers, as before; -n changes that" in said
+    assert workers("--num-epochs", "3", "-n", "1")[0] == 1

@@ -25,7 +25,7 @@ from ringlet.checkpoint.atomic import (
 )
 from ringlet.checkpoint.contents import HISTORY, MODEL, OPTIMIZER, Checkpoint, Entry, check, check_optimizer
 from ringlet.checkpoint.history import read_history, write_history
-from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_verified
+from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_manifest, read_verified
 from ringlet.checkpoint.tensors import read_tensors, write_tensors
 from ringlet.errors import (
     CheckpointError,
@@ -132,6 +132,18 @@ class CheckpointStore:
             advice = "no other checkpoint is left: repair the storage or take the version of Ringlet that wrote them, "
             raise CheckpointError("\n".join([*unusable, advice + "or choose another --run-dir to start from scratch"]))
         return None
+
+    def last_training(self) -> dict[str, Any]:
+        """What the newest readable manifest says about training, without a look at the other files; else nothing."""
+        for step in reversed(self.steps()):
+            try:
+                manifest = read_manifest(self.directory(step))
+                _check_facts(manifest, step)
+            except CheckpointError:
+                continue
+            training: dict[str, Any] = manifest.facts["training"]
+            return training
+        return {}
 
     def _described(self, step: int, error: CheckpointError) -> str:
         """Why a checkpoint cannot be used. Only one that is damaged is lost."""

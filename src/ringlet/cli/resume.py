@@ -1,4 +1,4 @@
-"""``ringlet resume``: go on with a run from its newest good checkpoint, with the same or another number of workers."""
+"""``ringlet resume``: resume a run from its newest good checkpoint, with the same or another number of workers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ def resume(
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
     **values: Any,
 ) -> int:
-    """Go on with a run from its newest good checkpoint.
+    """Resume a run from its newest good checkpoint.
 
-    Its options are those of its config.toml. Those that do not change what is learned may be given anew: --num-epochs
-    for more epochs, -n for another number of workers, --checkpoint-every, --keep, --threads and the like.
+    Its options are those of its config.toml, its workers as many as it had. Options that do not change what is learned
+    may be given again: --num-epochs for more epochs, -n for another number of workers, --checkpoint-every, --keep,
+    --threads and the like.
     """
     from ringlet.cli.train import execute
     from ringlet.config import gather
@@ -61,9 +62,33 @@ def resume(
     given = {name: value for name, value in values.items() if value is not None}
     settings = gather(stored, os.environ, given | {"run_dir": str(run), "resume": at})
     config = settings.build()
+    if num_workers is None and hosts is None and hostfile is None:
+        num_workers = _workers_before(run)
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads, restarts, min_workers)
     exit_code = start_workers(ctx.obj, plan, config, "--at")
     return execute(config, settings.remarks, json=json) if exit_code is None else exit_code
+
+
+def _workers_before(run: Path) -> int | None:
+    """How many workers the run had, if they can be started here again; None: this process alone, or its launcher's."""
+    from ringlet.checkpoint import CheckpointStore
+    from ringlet.cli import display
+    from ringlet.comm import environments
+    from ringlet.training.run_directory import CHECKPOINTS
+
+    if environments.detect() is not None:
+        return None
+    training = CheckpointStore(run / CHECKPOINTS).last_training()
+    counts = training.get("num_workers"), training.get("num_machines", 1)
+    if not all(type(count) is int and 1 <= count <= 65_536 for count in counts) or counts[0] == 1:
+        return None
+    if counts[1] != 1:
+        display.note(
+            f"the run had {counts[0]} workers on {counts[1]} machines: give --hosts or --hostfile to have them"
+        )
+        return None
+    display.note(f"resuming with {counts[0]} workers, as before; -n changes that")
+    return counts[0]
 
 
 def command() -> Any:

@@ -181,6 +181,7 @@ class CheckpointKeeper:
             "global_batch_size": parts.global_batch_size,
             "num_shards": parts.strategy.num_shards,
             "num_workers": comm.size,
+            "num_machines": len(comm.local_sizes),
         }
         return Checkpoint(
             step=parts.progress.num_steps,
