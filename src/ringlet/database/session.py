@@ -50,8 +50,8 @@ class Session:
         """A transaction in which no code of a stranger's can run; tells whether the schema has a table of models.
 
         Strangers are looked for before anything is touched, and again when the table is locked, so that none can come
-        in between. A table that appears later must not be touched. A plain table may be read whoever owns it, but not
-        by superusers: they have most to lose.
+        in between. A table that appears later must not be touched. Plain tables of others may be read, but
+        not by superusers: they have most to lose.
         """
         relaxed = reading and not self._is_superuser
         search = (runs_when_read if relaxed else strangers_in_schema)(self._schema, self.dialect)
