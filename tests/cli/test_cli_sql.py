@@ -100,12 +100,59 @@ def test_bad_rows_are_counted_and_the_exit_code_says_so(ringlet, files):
 
 def test_lists_of_files_need_no_table(ringlet, files):
     Path("list.csv").write_text("path\nshot0.png\nshot1.png\n", encoding="utf-8")
+    ringlet("sql", "install", "duckdb:new.db", "classes1.safetensors", "--name", "cars")
     outcome = ringlet(
-        *("sql", "score", "duckdb:new.db", "--model", "classes1.safetensors", "--into", "scores"),
+        *("sql", "score", "duckdb:new.db", "--model", "cars", "--into", "scores"),
         *("--query", "select path from 'list.csv'", "--allow-directory", "shots", "--threads", "1"),
     )
     assert outcome.code == 0, outcome.stderr
     assert rows("select path from scores", "new.db") == [("shot0.png",), ("shot1.png",)]
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list",),
+        ("remove", "cars"),
+        ("score", "--model", "cars", "--query", QUERY, "--into", "scores"),
+        ("score", "--model", "classes1.safetensors", "--query", "select 1, 'x'::blob", "--into", "scores"),
+    ],
+)
+def test_a_database_that_does_not_exist_is_refused_and_not_made(ringlet, files, command, dry_run):
+    before = sorted(Path().rglob("*"))
+    name, *more = command
+    outcome = ringlet("sql", name, "duckdb:typo.db", *more, *(dry_run if name != "list" else ()))
+    assert (outcome.code, outcome.stdout) == (1, "")
+    assert "duckdb:typo.db: no such file" in outcome.stderr
+    assert "ringlet sql install" in outcome.stderr
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("classes1.safetensors", "--grant", "me"), 2),
+        (("none.xml",), 1),
+        (("shots/shot0.png",), 2),
+        (("classes1.safetensors", "--dry-run"), 0),
+    ],
+)
+def test_an_installation_that_stores_nothing_leaves_no_file(ringlet, files, arguments, code):
+    before = sorted(Path().rglob("*"))
+    assert ringlet("sql", "install", "duckdb:new.db", *arguments).code == code
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_failures_leave_a_database_as_it_was_and_nothing_beside_it(ringlet, files):
+    ringlet("sql", "install", URL, "classes1.safetensors", "--name", "cars")
+    before = sorted(Path().rglob("*"))
+    model = ("--model", "cars", "--into", "scores")
+    assert ringlet("sql", "score", URL, *model, "--query", "select id, image from nowhere").code == 1
+    assert ringlet("sql", "score", URL, *model, "--query", "select cast(path as integer), image from shots").code == 1
+    assert ringlet("sql", "remove", URL, "boats").code == 2
+    assert sorted(Path().rglob("*")) == before
+    assert rows("select table_name from duckdb_tables() order by 1") == [("ringlet_models",), ("shots",)]
 
 
 def test_dry_runs_print_sql_and_change_nothing(ringlet, files):

@@ -166,3 +166,16 @@ def test_what_a_dry_run_prints_can_be_run(own_folder, new_model, models):
         found = connection.execute(f"select {columns()} from scores").fetchall()
         functions.close()
     assert found == expected_rows(models / "classes.xml", SHOTS[:1])
+
+
+def test_a_new_file_stays_if_something_was_stored_in_it(own_folder, new_model):
+    for number, text in enumerate(("create table t (i integer)", "create sequence s", "create schema x", "select 1")):
+        with connect(f"duckdb:{number}.db") as database:
+            database.connection.execute(text)
+    with connect("duckdb:model.db") as database:
+        database.install(Installation(new_model("cars", "classes.xml")))
+    with duckdb.connect("old.db"), connect("duckdb:other.db", access="pretend"):
+        pass
+    with connect("duckdb:old.db"):
+        pass
+    assert sorted(path.name for path in own_folder.iterdir()) == ["0.db", "1.db", "2.db", "model.db", "old.db"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ringlet.database.dialects import Dialect
 from ringlet.database.errors import DatabaseError
 from ringlet.database.functions import FunctionSettings, create_functions, grant_functions
 from ringlet.database.names import Reference, TableName, identifier, model_name, quoted
+from ringlet.database.ownership import runs_when_read, strangers_at_table, strangers_in_schema
 from ringlet.database.statements import PLACE, Statement, script
 from ringlet.database.tables import create_models
 from ringlet.database.urls import DatabaseUrl
@@ -97,6 +100,20 @@ def test_relatives_of_postgresql_get_what_they_know(dialect, name, parallel, dis
     assert all(("parallel safe" in text) == parallel for text in made)
     assert table.endswith("distributed replicated") == distributed
     assert ("distributed by" in dialect.distributed_by('"id"')) == distributed
+
+
+@pytest.mark.parametrize("dialect", [POSTGRESQL, GREENPLUM_6, GREENPLUM_7, CLOUDBERRY])
+def test_owners_are_asked_for_with_what_the_server_knows(dialect):
+    searches = [
+        strangers_in_schema("ringlet", dialect),
+        strangers_at_table(1, dialect),
+        runs_when_read("ringlet", dialect),
+    ]
+    for search in searches:
+        assert ("pg_policy" in search.text or "relrowsecurity" in search.text) == (dialect != GREENPLUM_6)
+        assert "recursive" not in search.text
+        assert search.text.count(PLACE) == len(search.values)
+        assert not re.search(r"(?:from|join) pg_(?!catalog\.)", search.text)
 
 
 def test_greenplum_without_replicated_tables_is_refused():

@@ -230,28 +230,18 @@ def test_a_role_may_predict_if_it_was_granted_and_nothing_else(postgresql, new_m
         database.install(Installation(new_model("cars", "classes.xml"), FunctionSettings()))
 
 
-def test_functions_are_not_made_where_others_could_exchange_them(postgresql, new_model):
+def test_a_schema_that_others_use_too_must_hold_no_code_of_theirs(postgresql, new_model):
     wanted = Installation(new_model("cars", "classes.xml"))
-    traps = {
-        "schema": "create schema ringlet authorization schemer",
-        "function _find": (
-            "create schema ringlet; create function ringlet._find(text) returns text language sql as 'select $1'; "
-            "alter function ringlet._find(text) owner to schemer"
-        ),
-        "table models": (
-            "create schema ringlet; create table ringlet.models (); alter table ringlet.models owner to schemer"
-        ),
-    }
-    with psycopg.connect(postgresql, autocommit=True) as connection, connect(postgresql) as database:
-        connection.execute("drop role if exists schemer; create role schemer")
-        for what, trap in traps.items():
-            connection.execute(trap)
-            with pytest.raises(DatabaseError, match=f"{what} in schema 'ringlet' belongs to 'schemer'"):
-                database.plan_install(wanted)
-            connection.execute("drop schema ringlet cascade")
-        connection.execute("drop role schemer")
-    with connect(postgresql, schema="public") as database:
+    code = "create function public.own() returns text language sql as 'select null::text'"
+    with psycopg.connect(postgresql, autocommit=True) as connection, connect(postgresql, schema="public") as database:
+        connection.execute("drop role if exists neighbour; create role neighbour")
+        connection.execute("grant create on schema public to neighbour; set role neighbour")
+        connection.execute("create table public.own (id integer); create view public.seen as select id from public.own")
         assert str(database.install(wanted).reference) == "cars:1"
+        connection.execute(code)
+        with pytest.raises(DatabaseError, match=re.escape("function public.own() belongs to 'neighbour'")):
+            database.install(wanted)
+        connection.execute("reset role; drop owned by neighbour; drop role neighbour")
 
 
 def test_a_schema_of_another_name_and_a_function_in_its_way(postgresql, new_model, models):

@@ -129,7 +129,7 @@ def remove(
     from ringlet.database.opening import connect
 
     reference = Reference.parse(model)
-    with connect(url, schema=schema, access="pretend" if dry_run else "change") as database:
+    with connect(url, schema=schema, access="read" if dry_run else "change") as database:
         if dry_run:
             print_script(database, database.plan_remove(reference))
             return

@@ -64,7 +64,7 @@ def score(
         raise UsageError("--append and --replace contradict each other: give one of them")
     table = TableName.parse(into)
     directory = None if allow_directory is None else str(allow_directory.absolute())
-    with connect(url, schema=schema, access="pretend" if dry_run else "create") as database:
+    with connect(url, schema=schema, access="read" if dry_run else "change") as database:
         wanted = Scoring(
             model=model,
             artifact=_artifact(database, model),

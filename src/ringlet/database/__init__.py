@@ -1,9 +1,10 @@
 """Stage 11: scoring where the data lives. Takes models and the rows of a database; gives a prediction for every row.
 
 ``names`` and ``urls`` say what may be written where, ``models`` is a model as rows of a table, ``contract`` what every
-database offers: ``duckdb`` (embedded) and ``postgresql`` (also Greenplum and Cloudberry: ``dialects``). ``statements``,
-``tables`` and ``functions`` hold the SQL. ``cache``, ``rows`` and ``files`` turn a row's picture into a row's result;
-``inside`` is what a server's own process imports. Nothing here imports a driver or a framework before it is needed.
+database offers: ``duckdb`` (embedded) and ``postgresql`` (also Greenplum and Cloudberry: ``dialects``), of which a
+``session`` runs no code of strangers (``ownership``). ``statements``, ``tables`` and ``functions`` hold the SQL.
+``cache``, ``rows`` and ``files`` turn a row's picture into a row's result; ``inside`` is what a server's own process
+imports. Nothing here imports a driver or a framework before it is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``ringlet_predict`` and ``ringlet_predict_file`` for DuckDB: vectorised functions over Arrow arrays.
 
 DuckDB calls them with up to 2,048 rows at a time, on several threads if a table has several row groups; each call is
-cut into batches that the predictor's own threads compute. DuckDB forgets functions when a connection ends, so they are
-registered again on each.
+cut into batches that the predictor's own threads compute. Files are read, and bytes are copied from DuckDB, one by one
+when they are decoded. DuckDB forgets functions when a connection ends, so they are registered again on each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ringlet.database.errors import driver
 from ringlet.database.files import AllowedDirectory
 from ringlet.database.models import fingerprint, stored_artifact
 from ringlet.database.names import Reference
-from ringlet.database.rows import Row, bytes_item, file_item, predict_rows
+from ringlet.database.rows import Row, arrow_items, file_item, predict_rows
 from ringlet.database.statements import Statement
 from ringlet.database.tables import result_columns, select_models
 from ringlet.errors import UnknownNameError, UsageError
@@ -91,7 +91,7 @@ class ArrowFunctions(Closing):
             )
 
     def _predict(self, models: Any, images: Any) -> Any:
-        return self._results(models.to_pylist(), [bytes_item(image) for image in images.to_pylist()])
+        return self._results(models.to_pylist(), arrow_items(images))
 
     def _predict_file(self, models: Any, paths: Any) -> Any:
         if self._directory is None:

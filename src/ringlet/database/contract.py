@@ -14,7 +14,8 @@ from ringlet.database.statements import Statement
 from ringlet.inference.artifact import Artifact
 
 Access = Literal["read", "pretend", "change", "create"]
-"""What a connection is for. Only "create" makes a missing file; "pretend" goes on without one, for dry runs."""
+"""What a connection is for. Only "create" makes a missing file; "pretend" does without one, to plan that. The others
+refuse it: an address with a typing error is not a new database."""
 Progress = Callable[[int, int], None]
 """Told how many rows are done, and of how many."""
 

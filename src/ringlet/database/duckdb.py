@@ -72,9 +72,14 @@ class DuckDb(Closing):
     def __init__(self, address: DatabaseUrl, access: Access = "create") -> None:
         self.shown = address.shown
         self._duckdb = driver("duckdb")
-        exists = Path(address.location).is_file()
+        self._file = Path(address.location)
+        exists = self._file.is_file()
+        self._is_new = not exists and access == "create"
         if not exists and access in ("read", "change"):
-            raise DatabaseError(f"{self.shown}: no such file")
+            raise DatabaseError(
+                f"{self.shown}: no such file. Expected a DuckDB database: check the name, or make one with "
+                "`ringlet sql install`"
+            )
         with self._explained():
             if not exists and access == "pretend":
                 self.connection = self._duckdb.connect(":memory:")
@@ -83,7 +88,9 @@ class DuckDb(Closing):
                 self.connection = self._duckdb.connect(address.location, read_only=read_only)
 
     def close(self) -> None:
-        """Leave the file."""
+        """Leave the file; one that was made here and in which nothing was stored goes away again."""
+        if self._is_new and self._is_empty():
+            self._file.unlink(missing_ok=True)  # while it is ours: no one else can have opened it
         self.connection.close()
 
     def plan_install(self, wanted: Installation) -> list[Statement]:
@@ -176,6 +183,14 @@ class DuckDb(Closing):
     def script(self, statements: Sequence[Statement], *, shorten: bool = False) -> str:
         """Statements as text."""
         return script(statements, blob=_BLOB, shorten=shorten)
+
+    def _is_empty(self) -> bool:
+        kinds = ("tables", "views", "types", "functions", "schemas")
+        parts = (f" union all select 1 from duckdb_{kind}() where not internal" for kind in kinds)
+        try:
+            return not self._query(Statement(f"select 1 from duckdb_sequences(){''.join(parts)}"))
+        except DatabaseError:  # closed already, or broken: whatever it holds stays
+            return False
 
     def _count(self, table: TableName) -> tuple[int, int, int]:
         """Rows, errors and null pictures of a table of results."""

@@ -59,6 +59,6 @@ def _read(root: str, parts: tuple[str, ...], path: str) -> bytes:
         if status.st_size > MAX_FILE_BYTES:
             raise DataError(f"{path}: {status.st_size:,} bytes: too large for a picture")
         with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(MAX_FILE_BYTES)
+            return file.read(status.st_size)  # as much memory is taken as is asked for here
     finally:
         os.close(handle)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ringlet.database.dialects import Dialect
 from ringlet.database.files import AllowedDirectory
 from ringlet.database.names import container, identifier, quoted
+from ringlet.database.ownership import SAFE_PATH
 from ringlet.database.statements import PLACE, Statement
 from ringlet.database.tables import result_columns
 from ringlet.errors import UsageError
@@ -42,6 +43,7 @@ INNER = {
 }
 """What those call: likewise."""
 _TAG = "$ringlet$"
+_PATH = f"set search_path = {SAFE_PATH}"
 
 
 @dataclass(frozen=True)
@@ -90,28 +92,9 @@ def create_functions(schema: str, settings: FunctionSettings, dialect: Dialect) 
     return [*inner, _find(schema, dialect), *outer, *revoke]
 
 
-def find_strangers(schema: str) -> Statement:
-    """What of ours belongs to others, who could exchange it and so act with the rights of who makes the functions.
-
-    The schema ``public`` belongs to a role that stands for the owner of the database.
-    """
-    names = ", ".join(f"'{name}'" for name in (*INNER, *PUBLIC))
-    return Statement(
-        "select what, rolname from (\n"
-        "  select 'schema' as what, oid as place, case when pg_get_userbyid(nspowner) = 'pg_database_owner'\n"
-        "    then (select datdba from pg_database where datname = current_database()) else nspowner end as owner\n"
-        "  from pg_namespace\n"
-        "  union all select 'table ' || relname, relnamespace, relowner from pg_class where relname = 'models'\n"
-        f"  union all select 'function ' || proname, pronamespace, proowner from pg_proc where proname in ({names})\n"
-        ") ours join pg_roles on pg_roles.oid = owner join pg_namespace on pg_namespace.oid = place\n"
-        f"where nspname = {PLACE} and not rolsuper and rolname <> current_user limit 1",
-        (schema,),
-    )
-
-
 def check_functions(schema: str, kind: str) -> Statement:
     """Ask the server's Python whether it could run a model of this kind."""
-    return Statement(f"select {quoted(schema)}._about({PLACE})", (kind,), tag="about")
+    return Statement(f"select {quoted(schema)}._about({PLACE}::text)", (kind,), tag="about")
 
 
 def grant_functions(schema: str, roles: Sequence[str]) -> list[Statement]:
@@ -145,7 +128,7 @@ def _inner(schema: str, settings: FunctionSettings, dialect: Dialect) -> list[St
     return [
         Statement(
             f"create or replace function {prefix}.{signature}{f' returns {returns}' if returns else ''}\n"
-            f"language {settings.language} volatile{dialect.parallel} as {_TAG}\n{settings.body(call)}\n{_TAG}"
+            f"language {settings.language} volatile {_PATH}{dialect.parallel} as {_TAG}\n{settings.body(call)}\n{_TAG}"
         )
         for signature, returns, call in texts
     ]
@@ -156,7 +139,7 @@ def _find(schema: str, dialect: Dialect) -> Statement:
     prefix = quoted(schema)
     return Statement(
         f"create or replace function {prefix}._find(model text) returns text\n"
-        f"language sql volatile{dialect.parallel} as {_TAG}\n"
+        f"language sql volatile {_PATH}{dialect.parallel} as {_TAG}\n"
         "select coalesce((\n"
         f"  select case when {prefix}._is_open(m.sha256) then m.sha256\n"
         f"              else {prefix}._open(m.sha256, m.kind, m.network, m.weights) end\n"
@@ -181,8 +164,7 @@ def _public(schema: str, name: str, dialect: Dialect) -> Statement:
     arguments = "$2, $3" if name == "ringlet_predict_batch" else "$2"
     return Statement(
         f"create or replace function {prefix}.{name}{signatures[name]}\n"
-        f"language sql stable strict security definer set search_path = pg_catalog, pg_temp{dialect.parallel} "
-        f"cost {COST} as {_TAG}\n"
+        f"language sql stable strict security definer {_PATH}{dialect.parallel} cost {COST} as {_TAG}\n"
         f"select p.* from {prefix}.{name.removeprefix('ringlet')}({prefix}._find($1), {arguments}) p\n"
         f"{_TAG}"
     )

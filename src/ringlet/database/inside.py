@@ -69,9 +69,9 @@ def predict_file(sha256: str, path: str, directory: str | None) -> Row | None:
             "no directory is allowed: install the functions with `ringlet sql install … --allow-directory`"
         )
     from ringlet.database.files import AllowedDirectory
-    from ringlet.database.rows import file_item
+    from ringlet.database.rows import file_item, read_item
 
-    return _one(sha256, file_item(path, AllowedDirectory(directory)))
+    return _one(sha256, read_item(file_item(path, AllowedDirectory(directory))))
 
 
 def predict_batch(sha256: str, ids: Sequence[int | None], images: Sequence[bytes | None]) -> list[Row]:

@@ -9,26 +9,26 @@ to make a table: rows come through a cursor, results go back by COPY, all in one
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, final
 
 from ringlet.database.advice import advised
 from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
-from ringlet.database.dialects import Dialect
-from ringlet.database.errors import DatabaseError, driver
+from ringlet.database.errors import DatabaseError
 from ringlet.database.files import AllowedDirectory
 from ringlet.database.functions import (
+    PLPYTHON,
     FunctionSettings,
     check_functions,
     create_functions,
-    find_strangers,
     grant_functions,
 )
 from ringlet.database.models import Entry, open_predictor, stored_artifact
-from ringlet.database.names import Reference, TableName, quoted
+from ringlet.database.names import Reference, quoted
+from ringlet.database.ownership import BEGIN_SAFELY, stop_at_strangers, strangers_in_schema
 from ringlet.database.rows import COLUMNS, bytes_item, file_item, predict_rows
+from ringlet.database.session import MODELS, Session
 from ringlet.database.statements import PLACE, Statement, script
 from ringlet.database.tables import (
     ENTRY_COLUMNS,
@@ -50,8 +50,9 @@ from ringlet.inference.artifact import Artifact
 _BLOB = r"'\x{}'::bytea"
 _KINDS = {17: "blob", 25: "text", 1042: "text", 1043: "text"}
 """By the numbers of types."""
+_OWN_TYPES = {name: f"pg_catalog.{name}" for name in ("text", "bytea")}
+"""Types that are names and not words of SQL, where names are looked up as the user wishes."""
 _CURSOR = "ringlet_rows"
-_CONNECT_SECONDS = 10
 
 
 @final
@@ -59,17 +60,10 @@ class PostgreSql(Closing):
     """A connection to a server."""
 
     def __init__(self, address: DatabaseUrl, schema: str, access: Access = "create") -> None:
-        self.shown, self._address, self._schema = address.shown, address, schema
-        self._psycopg = driver("psycopg")
-        self._models = f"{quoted(schema)}.models"
-        with self._explained():
-            self.connection = self._psycopg.connect(
-                address.location, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="ringlet"
-            )
-        if access in ("read", "pretend"):
-            self._query(Statement("set default_transaction_read_only = on"))
-        [(version, number)] = self._query(Statement("select version(), current_setting('server_version_num')"))
-        self.dialect = Dialect.detect(version, int(number))
+        self.shown, self._schema = address.shown, schema
+        self._models = f"{quoted(schema)}.{MODELS}"
+        self._session = Session(address, schema, access)
+        self.connection, self.dialect = self._session.connection, self._session.dialect
 
     def close(self) -> None:
         """Leave the server."""
@@ -77,29 +71,15 @@ class PostgreSql(Closing):
 
     def plan_install(self, wanted: Installation) -> list[Statement]:
         """Only what is missing: each of these statements needs a right."""
-        plan: list[Statement] = []
-        if not self._query(Statement(f"select 1 from pg_namespace where nspname = {PLACE}", (self._schema,))):
-            plan.append(Statement(f"create schema {quoted(self._schema)}"))
-        if not self._has_models():
-            plan += self._create_models()
-        settings = wanted.functions
-        if settings is None and wanted.with_functions and not self._has_functions():
-            settings = FunctionSettings()
-        if settings is not None:
-            plan += self._create_functions(settings)
-        if wanted.with_functions:
-            plan.append(check_functions(self._schema, wanted.model.artifact.kind))
-        plan += grant_functions(self._schema, wanted.roles)
-        if self._newest(wanted.model.name, wanted.model.sha256) is None:
-            plan.append(Statement(f"lock table {self._models} in share row exclusive mode"))
-            plan.append(insert_model(self._models, wanted.model))
-        return plan
+        with self._session.guarded() as has_models:
+            return self._plan_install(wanted, has_models, self._newest(wanted, has_models))
 
     def install(self, wanted: Installation) -> Installed:
         """Store the model and make the functions, in one transaction."""
         try:
-            same = self._newest(wanted.model.name, wanted.model.sha256)
-            found = self._run(self.plan_install(wanted))
+            with self._session.guarded() as has_models:
+                same = self._newest(wanted, has_models)
+                found = self._session.run(self._plan_install(wanted, has_models, same))
         except DatabaseError as error:
             raise advised(error, self.dialect) from error.__cause__
         about = json.loads(found["about"][0][0]) if "about" in found else {}
@@ -108,46 +88,49 @@ class PostgreSql(Closing):
 
     def models(self) -> list[Entry]:
         """All stored models."""
-        if not self._has_models():
-            return []
-        rows = self._query(select_models(self._models, ENTRY_COLUMNS))
-        return [Entry.read(row) for row in rows]
+        with self._session.guarded(reading=True) as has_models:
+            return self._entries(has_models)
 
     def load(self, reference: Reference) -> Artifact:
         """A stored model, verified."""
-        found = []
-        if self._has_models():
-            found = self._query(select_models(self._models, "sha256, kind, network, weights", reference))
-        if not found:
-            raise UnknownNameError("model", str(reference), {entry.name for entry in self.models()})
+        with self._session.guarded(reading=True) as has_models:
+            search = select_models(self._models, "sha256, kind, network, weights", reference)
+            found = self._session.query(search) if has_models else []
+            if not found:
+                raise UnknownNameError("model", str(reference), {entry.name for entry in self._entries(has_models)})
         return stored_artifact(f"model '{reference}'", *found[0])
 
     def plan_remove(self, reference: Reference) -> list[Statement]:
         """One deletion."""
-        return [delete_models(self._models, reference)]
+        with self._session.guarded():
+            return self._plan_remove(reference)
 
     def remove(self, reference: Reference) -> list[Reference]:
         """Remove a version, or all of a name."""
-        removed = self._run(self.plan_remove(reference))["versions"] if self._has_models() else []
-        if not removed:
-            raise UnknownNameError("model", str(reference), {entry.name for entry in self.models()})
+        with self._session.guarded() as has_models:
+            removed = self._session.run(self._plan_remove(reference))["versions"] if has_models else []
+            if not removed:
+                raise UnknownNameError("model", str(reference), {entry.name for entry in self._entries(has_models)})
         return [Reference(reference.name, version) for (version,) in sorted(removed)]
 
     def plan_score(self, wanted: Scoring) -> list[Statement]:
         """The table, a cursor, and what is repeated until the cursor is at its end."""
         shape = self._shape(wanted)
-        return [*self._prepare(wanted, shape), *self._repeat(wanted, shape)]
+        with self._session.explained(), self.connection.transaction():
+            return [*self._prepare(wanted, shape), *self._repeat(wanted, shape)]
 
     def score(self, wanted: Scoring, progress: Progress = lambda *_: None) -> Scored:
         """Predict every row in this process."""
         shape = self._shape(wanted)
-        [(total,)] = self._query(Statement(f"select count(*) from ({bare(wanted.query)}\n) as ringlet_query"))
+        [(total,)] = self._session.query(
+            Statement(f"select pg_catalog.count(*) from ({bare(wanted.query)}\n) as ringlet_query")
+        )
         fetch, copy = self._repeat(wanted, shape)
         num_rows = num_errors = num_nulls = 0
         artifact = wanted.artifact.loaded()
         with (
             open_predictor(artifact, threads=wanted.threads, batch_size=wanted.batch_size) as predictor,
-            self._explained(),
+            self._session.explained(),
             self.connection.transaction(),
         ):
             cursor = self.connection.cursor()
@@ -177,40 +160,65 @@ class PostgreSql(Closing):
             Statement(f"alter table {self._models} {columns}"),
         ]
 
-    def _create_functions(self, settings: FunctionSettings) -> list[Statement]:
-        for what, owner in self._query(find_strangers(self._schema)):
-            raise DatabaseError(
-                f"{self.shown}: {what} in schema '{self._schema}' belongs to '{owner}', who could exchange functions "
-                "that run with your rights. Give another --schema, or take it over: alter … owner to current_user"
-            )
-        language = settings.language
-        known = self._query(Statement(f"select 1 from pg_language where lanname = {PLACE}", (language,)))
-        extension = [] if known else [Statement(f"create extension if not exists {language}")]
-        return [*extension, *create_functions(self._schema, settings, self.dialect)]
+    def _plan_install(self, wanted: Installation, has_models: bool, same: int | None) -> list[Statement]:
+        """Strangers are looked for twice: before anything is touched, and when all that will be used is there."""
+        guard = stop_at_strangers(strangers_in_schema(self._schema, self.dialect))
+        plan = [*BEGIN_SAFELY, guard]
+        known = f"select 1 from pg_catalog.pg_namespace where nspname = {PLACE}"
+        if not self._session.query(Statement(known, (self._schema,))):
+            plan.append(Statement(f"create schema {quoted(self._schema)}"))
+        if not has_models:
+            plan += self._create_models()
+        settings = wanted.functions
+        if settings is None and wanted.with_functions and not self._has_functions():
+            settings = FunctionSettings()
+        if settings is not None:
+            plan += self._create_functions(settings)
+        if same is None:
+            plan.append(Statement(f"lock table {self._models} in share row exclusive mode"))
+        plan.append(guard)
+        if wanted.with_functions:
+            plan.append(check_functions(self._schema, wanted.model.artifact.kind))
+        plan += grant_functions(self._schema, wanted.roles)
+        return [*plan, insert_model(self._models, wanted.model)] if same is None else plan
 
-    def _has_models(self) -> bool:
-        return self._exists(TableName(self._schema, "models"))
+    def _plan_remove(self, reference: Reference) -> list[Statement]:
+        guard = stop_at_strangers(strangers_in_schema(self._schema, self.dialect))
+        lock = Statement(f"lock table {self._models} in row exclusive mode")
+        return [*BEGIN_SAFELY, guard, lock, guard, delete_models(self._models, reference)]
+
+    def _create_functions(self, settings: FunctionSettings) -> list[Statement]:
+        language = settings.language
+        known = f"select 1 from pg_catalog.pg_language where lanname = {PLACE}"
+        functions = create_functions(self._schema, settings, self.dialect)
+        if self._session.query(Statement(known, (language,))):
+            return functions
+        extension = Statement(f"create extension if not exists {language}")
+        if language == PLPYTHON:  # it says itself in which schema it wants to be
+            return [extension, *functions]
+        usual = Statement("set local search_path to default", remark="the extension goes where extensions usually go:")
+        return [usual, extension, *BEGIN_SAFELY[1:], *functions]
+
+    def _entries(self, has_models: bool) -> list[Entry]:
+        rows = self._session.query(select_models(self._models, ENTRY_COLUMNS)) if has_models else []
+        return [Entry.read(row) for row in rows]
 
     def _has_functions(self) -> bool:
         text = (
-            "select 1 from pg_proc p join pg_namespace n on n.oid = p.pronamespace "
+            "select 1 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace "
             f"where n.nspname = {PLACE} and p.proname = 'ringlet_predict'"
         )
-        return bool(self._query(Statement(text, (self._schema,))))
+        return bool(self._session.query(Statement(text, (self._schema,))))
 
-    def _newest(self, name: str, sha256: str) -> int | None:
+    def _newest(self, wanted: Installation, has_models: bool) -> int | None:
         """The newest version of a name, if it has these bytes."""
-        if not self._has_models():
-            return None
-        found = self._query(select_models(self._models, "version, sha256", Reference(name)))
-        return found[0][0] if found and found[0][1] == sha256 else None
-
-    def _exists(self, table: TableName) -> bool:
-        return self._query(Statement(f"select to_regclass({PLACE}) is not null", (table.quoted,)))[0][0] is True
+        search = select_models(self._models, "version, sha256", Reference(wanted.model.name))
+        found = self._session.query(search) if has_models else []
+        return found[0][0] if found and found[0][1] == wanted.model.sha256 else None
 
     def _shape(self, wanted: Scoring) -> Shape:
         query = bare(wanted.query)
-        with self._explained():
+        with self._session.explained():
             text = f"select * from ({query}\n) as ringlet_query limit 0"
             described = self.connection.execute(text.encode()).description or []
         shape = Shape.of(query, [(column.name, self._kind(column.type_code)) for column in described])
@@ -218,19 +226,21 @@ class PostgreSql(Closing):
         return shape
 
     def _kind(self, number: int) -> str:
-        known = self._psycopg.adapters.types.get(number)
+        known = self.connection.adapters.types.get(number)
         return _KINDS.get(number, known.name if known is not None else f"of type {number}")
 
     def _prepare(self, wanted: Scoring, shape: Shape) -> list[Statement]:
         """The table of results, and the cursor."""
-        table, exists = wanted.into.quoted, self._exists(wanted.into)
+        table, exists = wanted.into.quoted, self._session.exists(wanted.into)
         if exists and not (wanted.append or wanted.replace):
             raise UsageError(f"table {table} exists already: add --append or --replace")
+        if exists and not wanted.replace:
+            self._session.refuse_unsafe_table(wanted.into)
         plan: list[Statement] = []
         if exists and wanted.replace:
             plan.append(Statement(f"drop table {table}"))
         if not exists or wanted.replace:
-            empty = ", ".join(f"null::{kind}" for kind in result_columns("bytea").values())
+            empty = ", ".join(f"null::{_OWN_TYPES.get(kind, kind)}" for kind in result_columns("bytea").values())
             key = quoted(shape.names[0])
             plan.append(
                 Statement(
@@ -238,7 +248,7 @@ class PostgreSql(Closing):
                     f"select {KEY}, {empty} from {shape.rows} limit 0{self.dialect.distributed_by(key)}"
                 )
             )
-        rows = f"select {KEY}::text, {PICTURE} from {shape.rows}"
+        rows = f"select {KEY}::{_OWN_TYPES['text']}, {PICTURE} from {shape.rows}"
         return [*plan, Statement(f"declare {_CURSOR} no scroll cursor for\n{rows}")]
 
     def _repeat(self, wanted: Scoring, shape: Shape) -> tuple[Statement, Statement]:
@@ -249,25 +259,6 @@ class PostgreSql(Closing):
         )
         remark = f"their predictions by {wanted.model}, computed by the client:".replace("\n", " ")
         return fetch, Statement(f"copy {wanted.into.quoted} ({shape.columns}) from stdin", remark=remark)
-
-    def _query(self, statement: Statement) -> list[Any]:
-        with self._explained():
-            cursor = self.connection.execute(statement.bound("%s").encode(), statement.values or None)
-            return list(cursor.fetchall()) if cursor.description else []
-
-    def _run(self, statements: Sequence[Statement]) -> dict[str, list[Any]]:
-        """All or nothing; the results of statements with a tag."""
-        with self._explained(), self.connection.transaction():
-            return {statement.tag: self._query(statement) for statement in statements}
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except self._psycopg.Error as error:
-            details = error.diag.message_primary or str(error).strip()
-            hint = f" ({error.diag.message_hint})" if error.diag.message_hint else ""
-            raise DatabaseError(f"{self.shown}: {self._address.hide(' '.join(details.split()))}{hint}") from error
 
 
 def _item(picture: Any, wanted: Scoring, shape: Shape) -> Any:

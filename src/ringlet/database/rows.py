@@ -31,20 +31,36 @@ def bytes_item(image: bytes | None) -> Named | None:
     return None if image is None else Named(_NAME, image)
 
 
+def arrow_items(images: Any) -> list[Named | None]:
+    """Pictures in an Arrow array, each of which is copied when it is decoded."""
+    present = images.is_valid().to_pylist()
+    return [Named(_NAME, partial(_copied, images, index)) if here else None for index, here in enumerate(present)]
+
+
 def file_item(path: str | None, directory: AllowedDirectory) -> Named | None:
-    """A picture in a file; what is wrong with the path becomes the row's error."""
-    if path is None:
-        return None
+    """A picture in a file, which is read when it is decoded; what is wrong with the path is the row's error."""
+    return None if path is None else Named(path, partial(directory.read, path))
+
+
+def read_item(item: Named | None) -> Named | None:
+    """The same with its bytes, which tell whether it is another picture."""
+    if item is None or not callable(item.picture):
+        return item
     try:
-        return Named(path, directory.read(path))
+        return Named(item.name, item.picture())
     except DataError as error:
-        return Named(path, b"", problem=str(error))
+        return Named(item.name, b"", problem=str(error))
 
 
 def predict_rows(predictor: Predictor, items: Sequence[Named | None]) -> list[Row | None]:
     """One row for every item, in order; null in, null out, and no picture can stop the others."""
     rows = iter(_rows(predictor, [item for item in items if item is not None]))
     return [None if item is None else next(rows) for item in items]
+
+
+def _copied(images: Any, index: int) -> bytes:
+    content: bytes = images[index].as_py()
+    return content
 
 
 def _rows(predictor: Predictor, items: list[Named]) -> list[Row]:

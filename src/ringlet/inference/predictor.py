@@ -44,7 +44,8 @@ class Named:
     """A picture and what to call it in results."""
 
     name: str
-    picture: Picture
+    picture: Picture | Callable[[], Picture]
+    """Or a function that gives it, called by the thread that decodes it: so pictures that wait take no memory."""
     problem: str = ""
     """What is known to be wrong with it: it becomes the error of its prediction."""
 
@@ -176,26 +177,31 @@ class Predictor:
     def _results(self, function: Callable[[Prediction], Result], batch: Sequence[Named]) -> list[Result]:
         return [function(prediction) for prediction in self._predict(batch)]
 
-    def _predict(self, batch: Sequence[Named]) -> list[Prediction]:
-        """Decode, compute and interpret one batch on this thread."""
-        results: list[Prediction | None] = [None] * len(batch)
-        good: list[tuple[int, NDArray[Any], Size]] = []
-        for index, item in enumerate(batch):
+    def _predict(self, batch: Sequence[Named]) -> Iterator[Prediction]:
+        """Decode and compute one batch on this thread; a mask of a picture's size is made when it is asked for."""
+        values: list[NDArray[Any]] = []
+        sizes: list[Size | DataError] = []
+        for item in batch:
             try:
-                good.append((index, *self._values(item)))
+                decoded, size = self._values(item)
             except DataError as error:
-                results[index] = Prediction(item.name, error=str(error))
-        if good:
-            outputs = self._run(np.stack([values for _, values, _ in good]))
-            for (index, _, size), output in zip(good, outputs, strict=True):
-                results[index] = self._interpret(batch[index].name, output, size)
-        return [result for result in results if result is not None]
+                sizes.append(error)
+            else:
+                values.append(decoded)
+                sizes.append(size)
+        outputs = iter(self._run(np.stack(values)) if values else ())
+        for item, found in zip(batch, sizes, strict=True):
+            if isinstance(found, DataError):
+                yield Prediction(item.name, error=str(found))
+            else:
+                yield self._interpret(item.name, next(outputs), found)
 
     def _values(self, item: Named) -> tuple[NDArray[Any], Size]:
         """Stored values and the picture's size."""
-        preprocessing, picture = self.description.preprocessing, item.picture
         if item.problem:
             raise DataError(item.problem)
+        preprocessing = self.description.preprocessing
+        picture = item.picture() if callable(item.picture) else item.picture
         if isinstance(picture, str | Path):
             with bounded.open_file(Path(picture)) as file:
                 return self._decoded(file.read(), item.name)
