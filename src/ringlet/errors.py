@@ -109,7 +109,7 @@ class CheckpointError(RingletError):
 
 
 class DivergedError(RingletError):
-    """Training produced a loss that is not a number."""
+    """Training produced numbers that are not finite."""
 
     exit_code = EXIT_DIVERGED
 

@@ -381,6 +381,38 @@ def refusals(engine):
             raise AssertionError(words)
 
 
+def overflowing_statistics(engine):
+    """A finite sample whose variance is not: the step is refused, and the running statistics are what they were."""
+    from ringlet.comm.single import SingleCommunicator
+    from ringlet.data import Dataset
+    from ringlet.data.source import ArraySource
+    from ringlet.training.trainer import Trainer
+
+    spec = small_spec(rate=0)
+    inputs, targets = batch_of(spec, "categorical_cross_entropy", 8, "float32")
+    inputs[1] *= np.float32(1e21)
+    dataset = Dataset("made", ArraySource(inputs, targets, 3))
+    options = {"engine": engine, "global_batch_size": 4, "num_epochs": 1, "threads": 1, "on_nan": "skip"}
+    events = []
+    trainer = Trainer(spec, dataset, communicator=SingleCommunicator(), callbacks=[events.append], **options)
+    held = []
+    original = trainer.replica.loss_and_gradients
+
+    def watched(*arguments, **keywords):
+        held.append(np.concatenate([trainer.replica.parameters.flat, trainer.replica.state.flat]))
+        return original(*arguments, **keywords)
+
+    trainer.replica.loss_and_gradients = watched
+    trainer.fit()
+    held.append(np.concatenate([trainer.replica.parameters.flat, trainer.replica.state.flat]))
+    problems = [(event.step, event.problem) for event in events if hasattr(event, "problem")]
+    assert len(problems) == 1, problems
+    step, problem = problems[0]
+    assert "the running statistic 'norm1.running_var' is not finite" in problem, problem
+    np.testing.assert_array_equal(held[step - 1], held[step])
+    assert all(np.isfinite(values).all() for values in held)
+
+
 # -- runs -------------------------------------------------------------------------------------------------------------
 def resuming(engine):
     """native, then torch, then ``engine``: the loss curve of every step goes on as if nothing had changed."""
@@ -416,7 +448,7 @@ CHECKS = {
     check.__name__: check
     for check in (
         batch_sizes, dropout, operations, losses, huge_logits, foreign_buffers, readiness, empty_batches, scales,
-        inference, timeline, refusals, resuming,
+        inference, timeline, refusals, overflowing_statistics, resuming,
     )
 } | {
     f"{check.__name__}:{name}": lambda engine, check=check, name=name: check(engine, name)

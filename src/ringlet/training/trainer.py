@@ -25,7 +25,7 @@ from ringlet.config import ResumePoint, RunConfig, StrategyChoice
 from ringlet.data import BatchLoader, Dataset, Source
 from ringlet.engines.base import BaseReplica
 from ringlet.engines.registry import create_replica
-from ringlet.errors import CheckpointError, ConfigError, DataError, ModelFileError
+from ringlet.errors import CheckpointError, ConfigError, DataError, DivergedError, ModelFileError
 from ringlet.guards import faults
 from ringlet.guards.digest import ReplicaGuard
 from ringlet.guards.stall import StallDetector
@@ -35,12 +35,14 @@ from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule, segments_of
 from ringlet.strategies.choose import make_strategy
 from ringlet.strategies.contract import Layout, Strategy
+from ringlet.strategies.finite import first_not_finite
 from ringlet.strategies.synchronous import Options
 from ringlet.timeline import NO_TIMELINE, PhaseTotals, Timeline
 from ringlet.training import assemble
 from ringlet.training.callbacks import Announcer, Callback
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
 from ringlet.training.devices import choose_device, join_workers
+from ringlet.training.finite import ADVICE
 from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
@@ -205,8 +207,13 @@ class Trainer:
             return predict_images(self.replica, self.dataset.normalization, images)
 
     def save(self, path: Path | str) -> None:
-        """Write a self-describing model file; it appears completely or not at all."""
+        """Write a self-describing model file; it appears completely or not at all.
+
+        A network with numbers that are not finite is refused: what the file held before stays.
+        """
         tensors = {**self.replica.parameters.views, **self.replica.state.views}
+        if bad := first_not_finite(tensors):
+            raise DivergedError(f"'{bad}' is not finite: the model is not saved to {path}. {ADVICE}")
         save_model(Path(path), self.spec, tensors, self._metadata())
 
     def _metadata(self) -> dict[str, str]:
