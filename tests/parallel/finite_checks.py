@@ -13,7 +13,7 @@ from ringlet.checkpoint import CheckpointStore
 from ringlet.comm.contract import Communicator
 from ringlet.data import Dataset
 from ringlet.data.source import ArraySource
-from ringlet.errors import DivergedError
+from ringlet.errors import ConfigError, DivergedError
 from ringlet.models import builder as b
 from ringlet.training.trainer import Trainer
 
@@ -128,3 +128,18 @@ def _saved(folder: Path) -> list[list[Any]]:
         arrays = (*checkpoint.tensors.values(), *checkpoint.optimizer.values())
         found.append([entry.step, all(bool(np.isfinite(array).all()) for array in arrays)])
     return sorted(found)
+
+
+def too_little_memory(comm: Communicator) -> str:
+    """One worker finds that nothing is left; what each of them raises."""
+    from ringlet.training import memory
+
+    original = memory.available_bytes
+    memory.available_bytes = lambda: 1 << 10 if comm.rank == comm.size - 1 else 1 << 40
+    try:
+        Trainer(network(True), data(), communicator=comm, global_batch_size=BATCH, num_epochs=1)
+    except ConfigError as error:
+        return str(error)
+    finally:
+        memory.available_bytes = original
+    return ""
