@@ -128,7 +128,7 @@ class Network:
                 return np.clip(x, 0, 6)
             case "leaky_relu":
                 return np.where(x > 0, x, dtype(attributes["slope"]) * x)
-            case "sigmoid" | "softmax":  # last nodes: nothing branches behind them
+            case "sigmoid" | "softmax":  # last nodes: nothing branches after them
                 return x
         raise NotImplementedError(node.op)
 
@@ -141,10 +141,10 @@ class Network:
             (count - 1) * step + size
             for count, step, size in zip(self.spec.shapes[node.name][1:], stride, kernel, strict=True)
         ]
-        behind = [
+        after = [
             max(total - before - extent, 0) for total, before, extent in zip(needed, padding, x.shape[2:], strict=True)
         ]
-        borders = ((0, 0), (0, 0), *zip(padding, behind, strict=True))
+        borders = ((0, 0), (0, 0), *zip(padding, after, strict=True))
         padded = np.pad(x, borders, constant_values=fill)[:, :, : needed[0], : needed[1]]
         return sliding_window_view(padded, kernel, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
 

@@ -1,4 +1,4 @@
-"""Workers agree on whether a run fits into memory: those of other machines too, and whoever looked first."""
+"""Workers agree on whether a run fits into memory: also those of different machines."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class TopK:
             )
         self.ratio = ratio
         self.name = f"topk:{ratio:g}"
-        self.largest = 0.0  # what was kept back comes on top, and nobody knows how much that is
+        self.largest = 0.0  # what was kept back comes on top, and no one knows how much that is
         self.residuals: dict[Hashable, Array] = {}
         """What this rank has kept back, for each key."""
         self._before: dict[Hashable, Array | None] = {}

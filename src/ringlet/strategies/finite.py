@@ -51,7 +51,7 @@ def first_not_finite(tensors: Mapping[str, NDArray[Any]]) -> str:
 def segment_at(segments: Sequence[Segment], values: Floats, start: int = 0) -> str:
     """In quotes the name of the parameter with the first element of ``values`` that is not finite.
 
-    ``values`` begin at the flat buffer's element ``start``. Empty where nobody has named the segments.
+    ``values`` begin at the flat buffer's element ``start``. Empty where the segments have no names.
     """
     place = start + int(np.argmin(np.isfinite(values)))
     return next((f" of '{segment.name}'" for segment in segments if segment.start <= place < segment.stop), "")

@@ -140,7 +140,7 @@ class SharedModel(OwnSteps):
             with self._window.locked() as memory:
                 contents = self._contents(memory)
                 contents.header[_ACTIVE] -= 1
-                contents.header[_DOUBTFUL] = 0  # an update that nobody can be told of is not undone: all stop instead
+                contents.header[_DOUBTFUL] = 0  # no one could report an undone update: it is found when saving
                 self._update_if_complete(contents)
             self._begin_together()
 

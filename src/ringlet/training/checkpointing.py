@@ -248,7 +248,7 @@ def _flat(parts: Parts, checkpoint: Checkpoint) -> Any:
     bad = first_not_finite(flat.views) or first_not_finite(checkpoint.optimizer)
     if bad:
         raise CheckpointError(
-            f"the checkpoint of step {checkpoint.step} holds '{bad}', which is not finite: no training can go on from "
-            "it. Choose an earlier one: ringlet resume RUN --at STEP"
+            f"the checkpoint of step {checkpoint.step} holds '{bad}', which is not finite: training cannot be "
+            "resumed from it. Choose an earlier one: ringlet resume RUN --at STEP"
         )
     return flat.flat

@@ -83,7 +83,7 @@ def check_memory(demand: Demand, local_batch_size: int, comm: Communicator, num_
     """
     available = None if os.environ.get(VARIABLE, "").lower() == "off" else available_bytes()
     known = np.array([np.iinfo(np.int64).max if available is None else available], np.int64)
-    left = int(comm.local.allreduce(known, Op.MIN)[0])  # the same for all, whoever looked first
+    left = int(comm.local.allreduce(known, Op.MIN)[0])  # the same for all ranks
     own = explain_lack(demand, local_batch_size, comm.local_size, num_shards, left)
     problem = next(filter(None, comm.allgather_bytes(own.encode())), b"").decode() if comm.size > 1 else own
     if problem:
