@@ -137,7 +137,7 @@ class NewerCheckpointError(CheckpointError):
 
 
 class DivergedError(RingletError):
-    """Training produced a loss that is not a number."""
+    """Training produced numbers that are not finite."""
 
     exit_code = EXIT_DIVERGED
 

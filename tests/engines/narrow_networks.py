@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringlet.models.spec import ModelSpec, Node
 
-DIVISORS = {"vgg11": 4, "vgg16_bn": 4, "googlenet": 4, "inceptionv3": 4}
+DIVISORS = {"vgg11": 4, "vgg16_bn": 4, "googlenet": 4, "inceptionv3": 12}
 """Of the families that have no option for their width and millions of parameters."""
 
 

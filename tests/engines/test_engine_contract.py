@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ringlet as package
@@ -24,6 +25,7 @@ def load_checks():
 
 checks = load_checks()
 CONTRACT = ["foreign_buffers", "readiness", "empty_batches", "scales", "inference", "timeline", "refusals"]
+CONTRACT += ["overflowing_statistics"]
 PARITY = ["batch_sizes", "dropout", "operations", "losses", "huge_logits"]
 FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float32:")]
 PRECISE_FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float64:")]
@@ -31,14 +33,14 @@ COMPILED = [*PARITY[:3], "huge_logits", "foreign_buffers", "family_in_float32:si
 ON_KERAS = {
     "torch": [*CONTRACT, *PARITY, *FAMILIES],
     "tensorflow": [*COMPILED, *CONTRACT[1:], "family_in_float64:vgg3dobn", "family_in_float64:resnet20", "resuming"],
-    "jax": COMPILED,
+    "jax": [*COMPILED, "overflowing_statistics"],
 }
 """All families where nothing is compiled; elsewhere a few, since compiling takes its time."""
 ANY_SIZE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 EXTRAS = {"torch": "keras,torch", "tensorflow": "keras", "jax": "jax"}
 
 
-@pytest.mark.parametrize("check", CONTRACT)
+@pytest.mark.parametrize("check", [*CONTRACT, *FAMILIES])
 def test_native_engine(check):
     checks.CHECKS[check]("native")
 
@@ -47,6 +49,35 @@ def test_native_engine(check):
 def test_torch_engine(check):
     pytest.importorskip("torch", reason="the engine torch needs PyTorch: pip install 'ringlet[torch]'")
     checks.CHECKS[check]("torch")
+
+
+@pytest.mark.parametrize(
+    ("family", "tensor"), [("simplecnn", 0), ("resnet20", -3), ("densenet121", 7), ("inceptionv3", 30)]
+)
+@pytest.mark.parametrize("bad_batch", [0, 1])
+def test_a_wrong_gradient_in_float32_is_seen(monkeypatch, family, tensor, bad_batch):
+    """One per cent too much in one tensor of one batch, as if one path of one layer were wrong."""
+
+    def spoiled(*arguments, **options):
+        replica = create(*arguments, **options)
+        if options["dtype"] == "float32":
+            original, passes = replica.loss_and_gradients, []
+
+            def compute(*batch, **place):
+                output = original(*batch, **place)
+                if len(passes) == bad_batch:
+                    list(replica.gradients.views.values())[tensor][...] *= np.float32(1.01)
+                passes.append(1)
+                return output
+
+            replica.loss_and_gradients = compute
+        return replica
+
+    checks.clear_batches(family)
+    create = checks.create_replica
+    monkeypatch.setattr(checks, "create_replica", spoiled)
+    with pytest.raises(AssertionError):
+        checks.family_in_float32("native", family)
 
 
 @pytest.mark.parametrize("backend", ON_KERAS)

@@ -18,12 +18,13 @@ from scenarios import measured, scenario
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import UsageError
 from ringlet.models import zoo
-from ringlet.planning import memory, overlap, stragglers
+from ringlet.planning import overlap, stragglers
 from ringlet.planning.collectives import Cost
 from ringlet.planning.machine import describe_machine, interpolate
 from ringlet.planning.overlap import Message
 from ringlet.planning.quantities import parse_rate, parse_seconds, parse_size, seconds_text, size_text
 from ringlet.planning.workload import Tensor, Workload, cut_buckets, describe_workload
+from ringlet.strategies import memory
 from ringlet.strategies.ownership import buckets
 
 times = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=50)

@@ -117,6 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(error)
     except _ClickException as error:
         return _usage(error)
+    except MemoryError as error:
+        from ringlet.training.memory import memory_error
+
+        return _failed(memory_error(error))
     except (KeyboardInterrupt, StoppedAtOnceError, typer.Abort):
         _complain("stopped at once; unfinished files were removed", "interrupted")
         return EXIT_KILLED

@@ -6,8 +6,9 @@ but not the exact sum.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from math import ceil
+from collections.abc import Hashable, Mapping
+from math import ceil, inf
+from types import MappingProxyType
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -17,10 +18,20 @@ from ringlet.errors import ConfigError
 
 METHODS = ("none", "fp16", "bf16", "topk:RATIO")
 """What :func:`parse_compression` understands."""
+_LARGEST_BFLOAT16 = 3.3895e38
 
 
 class Compression(Protocol):
     """A way to add up flat floating arrays over ranks."""
+
+    name: str
+    """As :func:`parse_compression` understands it."""
+    largest: float
+    """Sums of values that are finite stay so if the values' magnitudes add up to at most this much."""
+
+    @property
+    def residuals(self) -> Mapping[Hashable, Array]:
+        """What this rank has kept back, for each key."""
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:
         """The sum of ``array`` over all ranks into ``out`` (may be ``array``).
@@ -28,10 +39,31 @@ class Compression(Protocol):
         ``key`` tells apart the arrays that are added up in turn, for methods that remember what they left out.
         """
 
+    def accept(self) -> None:
+        """What was added up since the last call is used: it cannot be undone any more."""
+
+    def undo(self) -> None:
+        """Forget what was added up since the last :meth:`accept`: remember what was remembered then."""
+
+
+class _WithoutMemory:
+    """Part of a compression that keeps nothing back."""
+
+    residuals: Mapping[Hashable, Array] = MappingProxyType({})
+
+    def accept(self) -> None:
+        """Nothing is kept back."""
+
+    def undo(self) -> None:
+        """Nothing is kept back."""
+
 
 @final
-class NoCompression:
+class NoCompression(_WithoutMemory):
     """The exact sum."""
+
+    name = "none"
+    largest = inf
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:  # noqa: ARG002
         """As the communicator does it."""
@@ -39,16 +71,19 @@ class NoCompression:
 
 
 @final
-class HalfPrecision:
+class HalfPrecision(_WithoutMemory):
     """Values travel in 16 bits: half the traffic of float32.
 
     Ranks' values are rounded to ``dtype``, added up in float32 and rounded once more. float16 has 11 significant bits
-    but ends at 65504: larger values become infinite, which training notices. bfloat16 has 8 bits and float32's range.
+    but ends at 65504: larger values become infinite (see :attr:`Compression.largest`). bfloat16 has 8 bits and
+    float32's range.
     """
 
     def __init__(self, dtype: str) -> None:
         """``float16`` or ``bfloat16``."""
         self._dtype = _half_dtype(dtype)
+        self.name = "fp16" if dtype == "float16" else "bf16"
+        self.largest = 65504.0 if dtype == "float16" else _LARGEST_BFLOAT16
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:  # noqa: ARG002
         """Round, sum, widen."""
@@ -76,8 +111,12 @@ class TopK:
                 f"top-k with ratio {ratio} makes no sense: expected more than 0 and at most 1, as in topk:0.01"
             )
         self.ratio = ratio
+        self.name = f"topk:{ratio:g}"
+        self.largest = 0.0  # what was kept back comes on top, and no one knows how much that is
         self.residuals: dict[Hashable, Array] = {}
         """What this rank has kept back, for each key."""
+        self._before: dict[Hashable, Array | None] = {}
+        """What it had kept back when the last exchange was accepted."""
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:
         """Add what was kept back, send the largest, add up what came in the order of ranks."""
@@ -87,18 +126,33 @@ class TopK:
                 f"top-k was given {array.size} elements of {array.dtype.name} under the key {key!r}, which had "
                 f"{kept.size} of {kept.dtype.name} before: use one key for each array"
             )
-        corrected = array.reshape(-1).copy() if kept is None else array.reshape(-1) + kept
+        with np.errstate(over="ignore", invalid="ignore"):
+            corrected = array.reshape(-1).copy() if kept is None else array.reshape(-1) + kept
         chosen = _largest(corrected, ceil(self.ratio * array.size))
         indices, values = comm.allgather(chosen), comm.allgather(corrected[chosen])
         corrected[chosen] = 0
-        corrected[~np.isfinite(corrected)] = 0  # or a step that training skips would spoil all that follow
+        self._before.setdefault(key, kept)
         self.residuals[key] = corrected
         total = np.zeros(array.size, array.dtype)
         for start in range(0, indices.size, max(chosen.size, 1)):  # each rank sends as many, each index once
             part = slice(start, start + chosen.size)
-            total[indices[part]] += values[part]
+            with np.errstate(over="ignore", invalid="ignore"):
+                total[indices[part]] += values[part]
         np.copyto(out, total.reshape(out.shape))
         return out
+
+    def accept(self) -> None:
+        """What is kept back now counts."""
+        self._before.clear()
+
+    def undo(self) -> None:
+        """Keep back what was kept back before, and nothing of the gradients that came since."""
+        for key, kept in self._before.items():
+            if kept is None:
+                del self.residuals[key]
+            else:
+                self.residuals[key] = kept
+        self._before.clear()
 
 
 def parse_compression(text: str) -> Compression:

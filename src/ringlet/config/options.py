@@ -216,7 +216,9 @@ class ReliabilityOptions(Section):
     break_lock: bool = option(
         False, "resume a run whose lock a process of another machine has left; make sure that it has ended"
     )
-    on_nan: Literal["stop", "skip"] = option("stop", "a loss or gradient that is not finite: stop, or skip the update")
+    on_nan: Literal["stop", "skip"] = option(
+        "stop", "a loss, gradient or statistic that is not finite: stop, or skip the update"
+    )
     digest_every: int = option(100, "compare the workers' copies of the network every so many steps; 0: never", ge=0)
     stall_seconds: float | None = option(
         None, "end the run after so long without progress; default: 30, or 10 steps if those take longer", gt=0

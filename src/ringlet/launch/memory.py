@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT, _GROUPS, _STATISTICS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/vmstat")
@@ -34,20 +35,29 @@ def count_kills(root: Path = _ROOT, groups: Path = _GROUPS, statistics: Path = _
 
 def _group_files(root: Path, groups: Path) -> list[Path]:
     """Files that count for the group of this process; in a container its path may be missing, the root is its own."""
+    files: list[Path] = []
+    for version, places, group in memory_groups(root, groups):
+        if version == 2:
+            files += [place / group / "memory.events" for place in places]
+        else:
+            files += [place / folder / "memory.oom_control" for place in places for folder in (group, "")]
+    return files
+
+
+def memory_groups(root: Path = _ROOT, groups: Path = _GROUPS) -> Iterator[tuple[int, list[Path], str]]:
+    """The control groups that this process's memory belongs to: their version, where they lie, their path there."""
     try:
         entries = [line.split(":", 2) for line in groups.read_text().splitlines()]
     except (OSError, UnicodeDecodeError):
-        return []
-    files: list[Path] = []
+        return
     for _, controllers, path in (entry for entry in entries if len(entry) == 3):
         group = path.lstrip("/")
         if ".." in Path(group).parts:
             group = ""
         if controllers == "":
-            files += [place / group / "memory.events" for place in (root, root / "unified")]
+            yield 2, [root, root / "unified"], group
         elif "memory" in controllers.split(","):
-            files += [root / "memory" / folder / "memory.oom_control" for folder in (group, "")]
-    return files
+            yield 1, [root / "memory"], group
 
 
 def _read_count(file: Path) -> int | None:

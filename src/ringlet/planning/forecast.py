@@ -19,11 +19,11 @@ from ringlet.models.spec import ModelSpec
 from ringlet.planning import collectives, overlap
 from ringlet.planning.collectives import NOTHING, Cost
 from ringlet.planning.machine import Machine
-from ringlet.planning.memory import PROCESS_BYTES, Memory, worker_memory
 from ringlet.planning.network import Network
 from ringlet.planning.overlap import Message
 from ringlet.planning.stragglers import slowdown
 from ringlet.planning.workload import Workload, cut_buckets
+from ringlet.strategies.memory import PROCESS_BYTES, Memory, worker_memory
 from ringlet.strategies.ownership import BLOCK, BUCKET_BLOCKS
 
 INDEX_BYTES = 4
@@ -165,7 +165,8 @@ class Scenario:
         """Of one worker; what shares no memory has its own copy of everything."""
         return worker_memory(
             self.spec,
-            self.workload,
+            item_size=self.workload.item_size,
+            num_optimizer_arrays=self.workload.num_optimizer_arrays,
             local_batch_size=local_batch_size,
             workers_on_machine=self.network.on_a_machine(num_workers),
             engine=self.engine,

@@ -27,6 +27,7 @@ from ringlet.comm.contract import Op
 from ringlet.config import RunConfig
 from ringlet.kernels.contract import padded_lanes
 from ringlet.launch import run
+from ringlet.launch.available import total_bytes
 from ringlet.launch.cores import usable_cores
 from ringlet.planning.machine import Machine
 from ringlet.timeline import PHASES
@@ -76,7 +77,7 @@ def measure_machine(
         besides={count: max(0.0, steps[count] - fmean(passes[count])) for count in counts},
         exchange={count: [tuple(point) for point in results[0]["exchange"][str(count)]] for count in counts},
         process_bytes=max(result["process_bytes"] for result in results),
-        memory_bytes=memory_of_machine(),
+        memory_bytes=total_bytes(),
         threads=results[0]["threads"],
     )
 
@@ -93,14 +94,6 @@ def other_batch_size(config: RunConfig, local_batch_size: int) -> int:
         lanes = padded_lanes(local_batch_size)
         return quarter if padded_lanes(quarter) < lanes else 2 * lanes
     return quarter if quarter < local_batch_size else 2 * local_batch_size
-
-
-def memory_of_machine() -> int | None:
-    """Bytes of physical memory, where the system tells."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _joined(results: list[dict[str, Any]], kind: str, count: int, place: int = 0) -> list[float]:

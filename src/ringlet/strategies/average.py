@@ -102,14 +102,27 @@ class Averaging(OwnSteps):
         self.comm.broadcast(values, out=values)
         self._begin_block()
 
-    def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:  # noqa: ARG002  the contract's
+    def update(
+        self,
+        *,
+        step: int,
+        learning_rate: float,
+        num_samples: int,  # noqa: ARG002  the contract's
+    ) -> str | None:
         """Update this rank's parameters with its own gradients; a rank without samples does nothing."""
         self._timeline.mark("update")
-        own = self._pass.finish()
-        if own:
-            self._pass.update(self.parameters, self._state, step=step, learning_rate=learning_rate)
-            self._statistics[:] = self._replica.state.flat
+        own, doubtful = self._pass.finish(), self._is_doubtful(learning_rate)
+        if own == 0:
+            return None
+        problem = (self._pass.find_overflow() if doubtful else "") or self._pass.update(
+            self.parameters, self._state, step=step, learning_rate=learning_rate, doubtful=doubtful
+        )
+        if problem:
+            self.skip()
+            return problem
+        self._statistics[:] = self._replica.state.flat
         self._num_samples += own
+        return None
 
     def end_step(self, step: int, *, wants_to_stop: bool) -> bool:
         """Meet the others after every K-th step; gives whether one of them wants to stop."""

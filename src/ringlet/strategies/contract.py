@@ -79,11 +79,16 @@ class Strategy(Protocol):
     def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
         """Figures, one row for each shard; a rank fills the rows of its shards and leaves the others zero.
 
-        In lockstep the rows of all ranks come back, otherwise those of this rank.
+        In lockstep the rows of all ranks come back, otherwise those of this rank. The first columns are those of
+        :mod:`~ringlet.strategies.finite`: all are finite if :meth:`update` is called.
         """
 
-    def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:
-        """Turn the contributions of all shards, of ``num_samples`` samples in all, into new parameters."""
+    def update(self, *, step: int, learning_rate: float, num_samples: int) -> str | None:
+        """Turn the contributions of all shards, of ``num_samples`` samples in all, into new parameters.
+
+        Gives None, or what was not finite, in words: then everything is as it was before this step, as after
+        :meth:`skip`. In lockstep it is the same on all ranks.
+        """
 
     def skip(self) -> None:
         """Instead of :meth:`update`: leave everything as it was before this step."""

@@ -26,7 +26,7 @@ class KeptBack:
     def __init__(self, compression: Compression, comm: Communicator, owned: Sequence[OwnedRange]) -> None:
         self._cross = comm.cross
         self._ranges = [part.elements for part in owned]
-        self._residuals = compression.residuals if isinstance(compression, TopK) else {}
+        self._residuals: dict[Any, NDArray[Any]] = compression.residuals if isinstance(compression, TopK) else {}
         num_machines = len(comm.local_sizes)
         keeps = isinstance(compression, TopK) and num_machines > 1
         self.names = tuple(f"{_PREFIX}{machine}" for machine in range(num_machines)) if keeps else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import final
 
@@ -11,6 +12,7 @@ from ringlet.engines.contract import Floats, Replica
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer, clip_by_global_norm, clip_by_value
 from ringlet.strategies.contract import Layout
+from ringlet.strategies.finite import Undo, first_not_finite, is_finite, segment_at
 
 
 @final
@@ -66,12 +68,42 @@ class LocalPass:
             np.divide(self._state_sum, self._num_samples, out=self._replica.state.flat)
         return self._num_samples
 
-    def update(self, parameters: Floats, state: Mapping[str, Floats], *, step: int, learning_rate: float) -> None:
-        """Clip the sum and apply the optimizer to ``parameters`` and ``state``."""
+    def find_overflow(self) -> str:
+        """What the passes have added up to that is not finite, in words; to be called after :meth:`finish`."""
+        if not is_finite(self.sum):
+            return f"the sum of all passes' gradients{segment_at(self._layout.segments, self.sum)} is not finite"
+        return "" if is_finite(self._replica.state.flat) else "the mean of running statistics is not finite"
+
+    def update(
+        self, parameters: Floats, state: Mapping[str, Floats], *, step: int, learning_rate: float, doubtful: bool
+    ) -> str:
+        """Clip the sum and apply the optimizer to ``parameters`` and ``state``.
+
+        If it is ``doubtful`` that they stay finite, they are looked at: gives what did not, in words, and leaves them
+        as they were then.
+        """
+        if not doubtful:
+            self._update(parameters, state, step, learning_rate)
+            return ""
+        undo = Undo((parameters, *state.values()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = self._update(parameters, state, step, learning_rate)
+            problem = "" if math.isfinite(norm) else "the norm of the gradients is not finite"
+            if not is_finite(parameters):
+                problem = problem or "the new values would not be finite after the update"
+            if bad := first_not_finite(state):
+                problem = problem or f"the optimizer's state '{bad}' would not be finite after the update"
+        if problem:
+            undo.restore()
+        return problem
+
+    def _update(self, parameters: Floats, state: Mapping[str, Floats], step: int, learning_rate: float) -> float:
+        """Gives the norm by which gradients are clipped, 0 if they are not."""
+        norm = 0.0
         if self._clip_value is not None:
             clip_by_value(self.sum, self._clip_value)
         if self._clip_norm is not None:
-            clip_by_global_norm(self.sum, self._clip_norm, kernels=self._kernels)
+            norm = clip_by_global_norm(self.sum, self._clip_norm, kernels=self._kernels)
         self._optimizer.update(
             parameters,
             self.sum,
@@ -81,3 +113,4 @@ class LocalPass:
             segments=self._layout.segments,
             kernels=self._kernels,
         )
+        return norm

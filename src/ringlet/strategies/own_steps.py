@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -13,6 +14,7 @@ from ringlet.engines.contract import Floats, Replica
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer
 from ringlet.strategies.contract import Layout, OnReady
+from ringlet.strategies.finite import Magnitude, safe_norm
 from ringlet.strategies.local_pass import LocalPass
 from ringlet.timeline import NO_TIMELINE, Timeline
 
@@ -45,6 +47,7 @@ class OwnSteps(ABC):
         self._num_values = layout.num_parameters + layout.num_state
         self._num_saved = self._num_values + layout.num_parameters * len(optimizer.state_names)
         self._pass = LocalPass(layout, optimizer, kernels, len(self.shards), clip_value, clip_norm)
+        self._magnitude, self._safe_norm = Magnitude(), safe_norm(layout.dtype)
         self._num_pending = 0
         """Steps since all ranks were equal."""
         self._copy: Floats | None = None
@@ -83,7 +86,12 @@ class OwnSteps(ABC):
 
     def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
         """Every rank knows its own figures only."""
+        self._magnitude = Magnitude.of(figures)
         return figures
+
+    def _is_doubtful(self, learning_rate: float) -> bool:
+        """Whether this rank's gradients are so large that an update with them may overflow."""
+        return self._magnitude.is_doubtful(math.inf, self._safe_norm, learning_rate)
 
     def skip(self) -> None:
         """Leave this rank as it was before this step."""

@@ -24,15 +24,16 @@ from ringlet.engines.contract import Floats, Replica
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer
 from ringlet.strategies.contract import Layout
+from ringlet.strategies.finite import Undo, is_finite
 from ringlet.strategies.own_steps import OwnSteps
 from ringlet.strategies.saved_state import check_state
 from ringlet.strategies.staleness import Staleness, StalenessMeter
 from ringlet.timeline import NO_TIMELINE, Timeline
 
-_VERSION, _COLLECTED, _SAMPLES, _STALENESS, _STEP, _RATE, _ACTIVE, _STOP_AT, _BEGUN = range(9)
+_VERSION, _COLLECTED, _SAMPLES, _STALENESS, _STEP, _RATE, _DOUBTFUL, _ACTIVE, _STOP_AT, _BEGUN = range(10)
 """Words of the header: updates made; of the group that is being collected the contributions, samples, staleness summed
-over samples, step and learning rate (a float64); ranks that still train; the step after which all stop, or 0; from
-there on the step that each rank is in."""
+over samples, step, learning rate (a float64) and whether one of its gradients is so large that the update may overflow;
+ranks that still train; the step after which all stop, or 0; from there on the step that each rank is in."""
 _ALIGNED = 64
 _FIRST_WAIT, _LONGEST_WAIT = 2e-5, 1e-3
 """Seconds between two looks at whether one's group is complete."""
@@ -101,9 +102,19 @@ class SharedModel(OwnSteps):
                 self._contents(memory).values[:] = self._own
         self._begin_together()
 
-    def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:  # noqa: ARG002  the contract's
+    def update(
+        self,
+        *,
+        step: int,
+        learning_rate: float,
+        num_samples: int,  # noqa: ARG002  the contract's
+    ) -> str | None:
         """Bring this rank's gradient into the model, and take a new copy once the model has it."""
-        self._bring(self._pass.finish(), self._optimizer_step(step), learning_rate)
+        own, doubtful = self._pass.finish(), self._is_doubtful(learning_rate)
+        if doubtful and (problem := self._pass.find_overflow()):
+            self.skip()
+            return problem
+        return self._bring(own, self._optimizer_step(step), learning_rate, doubtful=doubtful) or None
 
     def skip(self) -> None:
         """Bring nothing; others may wait for this rank's contribution all the same."""
@@ -129,6 +140,7 @@ class SharedModel(OwnSteps):
             with self._window.locked() as memory:
                 contents = self._contents(memory)
                 contents.header[_ACTIVE] -= 1
+                contents.header[_DOUBTFUL] = 0  # no one could report an undone update: it is found when saving
                 self._update_if_complete(contents)
             self._begin_together()
 
@@ -170,7 +182,9 @@ class SharedModel(OwnSteps):
         """Those of this rank's copy of the model."""
         return self._own[self._num_parameters :]
 
-    def _bring(self, num_samples: int, step: int = 0, learning_rate: float = 0.0) -> None:
+    def _bring(self, num_samples: int, step: int = 0, learning_rate: float = 0.0, *, doubtful: bool = False) -> str:
+        """Contribute to an update, and wait for it; gives what was not finite, in words, if that was left out."""
+        problem = ""
         self._timeline.mark("wait")
         with self._window.locked() as memory:
             contents = self._contents(memory)
@@ -180,11 +194,12 @@ class SharedModel(OwnSteps):
             if num_samples or self._group_size > 1:
                 self._timeline.mark("update")
                 if num_samples:
-                    self._collect(contents, num_samples, staleness)
+                    problem = self._collect(contents, num_samples, staleness, doubtful)
                     contents.header[_STEP] = step
                     contents.header.view(np.float64)[_RATE] = learning_rate
                 contents.header[_COLLECTED] += 1
-                arrived = self._update_if_complete(contents)
+                arrived, overflow = self._update_if_complete(contents)
+                problem = problem or overflow
             else:
                 arrived = True
             if arrived:
@@ -193,48 +208,66 @@ class SharedModel(OwnSteps):
         if not arrived:
             self._timeline.mark("wait")
             self._wait_for_version_after(awaited)
+        return problem
 
     def _optimizer_step(self, step: int) -> int:
         """About how many updates have been made: all ranks are near the same step."""
         return (step - 1) * self.comm.size // self._group_size + 1
 
-    def _collect(self, contents: Contents, num_samples: int, staleness: int) -> None:
-        """Add this rank's gradient to its group; a group of one needs no memory for that."""
+    def _collect(self, contents: Contents, num_samples: int, staleness: int, doubtful: bool) -> str:
+        """Add this rank's gradient to its group; a group of one needs no memory for that.
+
+        Gives what is not finite then, in words, and leaves the group without it.
+        """
         if self._group_size > 1:
-            contents.sums[: self._num_parameters] += self._pass.sum * num_samples
-            contents.sums[self._num_parameters :] += self._replica.state.flat * num_samples
+            undo = Undo([contents.sums] if doubtful else [])
+            with np.errstate(over="ignore", invalid="ignore"):
+                contents.sums[: self._num_parameters] += self._pass.sum * num_samples
+                contents.sums[self._num_parameters :] += self._replica.state.flat * num_samples
+                if doubtful and not is_finite(contents.sums):
+                    undo.restore()
+                    return "the sum of the gradients of several workers is not finite"
         contents.header[_SAMPLES] += num_samples
         contents.header[_STALENESS] += num_samples * staleness
+        contents.header[_DOUBTFUL] |= doubtful
+        return ""
 
-    def _update_if_complete(self, contents: Contents) -> bool:
-        """Update the model if all gradients of the group are there; gives whether it did.
+    def _update_if_complete(self, contents: Contents) -> tuple[bool, str]:
+        """Update the model if all gradients of the group are there; gives whether they were, and what overflowed.
 
         Near the end of an epoch a group may have to do with as many gradients as there are ranks left.
         """
-        header = contents.header
+        header, problem = contents.header, ""
         collected, num_samples = int(header[_COLLECTED]), int(header[_SAMPLES])
         if collected == 0 or collected < min(self._group_size, int(header[_ACTIVE])):
-            return False
+            return False, ""
         if num_samples:
-            self._update_model(contents, num_samples, max(float(header[_STALENESS]) / num_samples, 1.0))
-        header[_COLLECTED] = header[_SAMPLES] = header[_STALENESS] = 0
+            problem = self._update_model(contents, num_samples, max(float(header[_STALENESS]) / num_samples, 1.0))
+        header[_COLLECTED] = header[_SAMPLES] = header[_STALENESS] = header[_DOUBTFUL] = 0
         header[_VERSION] += 1
-        return True
+        return True, problem
 
-    def _update_model(self, contents: Contents, num_samples: int, staleness: float) -> None:
+    def _update_model(self, contents: Contents, num_samples: int, staleness: float) -> str:
+        """Gives what is not finite, in words; then the model is as it was, and what was collected is forgotten."""
         statistics = contents.values[self._num_parameters :]
+        doubtful = bool(contents.header[_DOUBTFUL])
+        undo = Undo([statistics] if doubtful else [])
         if self._group_size > 1:
             np.divide(contents.sums[: self._num_parameters], num_samples, out=self._pass.sum)
             np.divide(contents.sums[self._num_parameters :], num_samples, out=statistics)
             contents.sums.fill(0)
         else:
             statistics[:] = self._replica.state.flat
-        self._pass.update(
+        problem = self._pass.update(
             contents.values[: self._num_parameters],
             contents.state,
             step=int(contents.header[_STEP]),
             learning_rate=float(contents.header.view(np.float64)[_RATE]) / staleness,
+            doubtful=doubtful,
         )
+        if problem:
+            undo.restore()
+        return problem
 
     def _take_copy(self, contents: Contents) -> None:
         self._own[:] = contents.values

@@ -9,7 +9,8 @@ stage 1; the sum is the reduce-scatter, reading the shared parameters the all-ga
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -24,6 +25,7 @@ from ringlet.errors import ConfigError
 from ringlet.kernels.contract import Kernels
 from ringlet.optim import Optimizer, Segment, clip_by_global_norm, clip_by_value
 from ringlet.strategies.contract import Layout, OnReady
+from ringlet.strategies.finite import Magnitude, Undo, is_finite, safe_norm, segment_at
 from ringlet.strategies.kept_back import KeptBack
 from ringlet.strategies.norms import Norms
 from ringlet.strategies.overlap import Overlap
@@ -74,7 +76,11 @@ class Synchronous:
         self.shards = range(*bounds(self.num_shards, comm.rank, comm.size))
         self._tree = ShardTree(self.num_shards)
         self._stack: list[Subtree] = []
-        self._num_parameters, self._num_state = layout.num_parameters, layout.num_state
+        self._num_parameters, self._num_state, self._segments = layout.num_parameters, layout.num_state, layout.segments
+        self._magnitude, self._safe_norm = Magnitude(), safe_norm(layout.dtype)
+        self._largest = self._options.compression.largest if len(comm.local_sizes) > 1 else math.inf
+        self._doubt: str | None = None
+        """In a doubtful step: what was found that is not finite so far; None in others, where nothing is looked at."""
         num_values = layout.num_parameters + layout.num_state
         self._values = comm.shared_array(num_values, layout.dtype)
         self._allocate_rows(num_values, layout.dtype)
@@ -150,24 +156,28 @@ class Synchronous:
         """Figures of all shards; when this returns, all ranks have finished their passes."""
         self._timeline.mark("wait")
         self.comm.allreduce(figures, out=figures)
+        self._magnitude = Magnitude.of(figures)
         return figures
 
-    def update(self, *, step: int, learning_rate: float, num_samples: int) -> None:
+    def update(self, *, step: int, learning_rate: float, num_samples: int) -> str | None:
         """Add up, exchange and update this rank's ranges; when this returns, all ranks have done so."""
         self._overlap.finish(self._timeline)
-        if self._options.clip_norm is None and not self._optimizer.needs_segments:
-            self._update_range_by_range(step, learning_rate)
+        problem = None
+        if self._magnitude.is_doubtful(self._largest, self._safe_norm, learning_rate):
+            problem = self._update_or_undo(step, learning_rate, num_samples)
         else:
-            self._update_with_norms(step, learning_rate)
-        self._update_state(num_samples)
+            self._update(step, learning_rate, num_samples)
+        self._options.compression.accept()
         self._timeline.mark("wait")
         self.comm.local.barrier()
         self._replica.state.flat[:] = self._agreed_state
         self._overlap.end()
+        return problem
 
     def skip(self) -> None:
         """Leave parameters, running statistics and the optimizer as they were before this step."""
         self._overlap.finish(self._timeline)
+        self._options.compression.undo()
         self._replica.state.flat[:] = self._agreed_state
         self._overlap.end()
 
@@ -241,24 +251,61 @@ class Synchronous:
         whole = buckets(self._num_parameters, num_owners)
         return Overlap(self._reduction, self._owned, whole, self.comm, mode)
 
+    def _update(self, step: int, learning_rate: float, num_samples: int) -> None:
+        if self._options.clip_norm is None and not self._optimizer.needs_segments:
+            self._update_range_by_range(step, learning_rate)
+        else:
+            self._update_with_norms(step, learning_rate)
+        self._update_state(num_samples)
+
+    def _update_or_undo(self, step: int, learning_rate: float, num_samples: int) -> str | None:
+        """Update on trial: if anything is not finite afterwards on any rank, nothing has changed on all of them."""
+        undo = Undo(values for values, _ in self._own_values())
+        self._doubt = ""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._update(step, learning_rate, num_samples)
+            own = self._doubt or self._find_overflow()
+        self._doubt = None
+        problem = next(filter(None, self.comm.allgather_bytes(own.encode())), b"").decode()
+        if problem:
+            undo.restore()
+            self._options.compression.undo()
+        return problem or None
+
+    def _own_values(self) -> Iterator[tuple[Floats, str]]:
+        """All that an update changes of this rank's ranges, with what it is."""
+        for owned in self._owned:
+            yield self._values[owned.elements.slice()], "the new values"
+            for name, values in self._state.items():
+                yield values[owned.in_state.slice()], f"the optimizer's state '{name}'"
+        for owned in self._owned_state:
+            yield self._values[owned.elements.shifted(self._num_parameters).slice()], "the mean of running statistics"
+
+    def _find_overflow(self) -> str:
+        """What an update has left that is not finite, in words."""
+        for values, what in self._own_values():
+            if not is_finite(values):
+                return f"{what} would not be finite after the update"
+        if not all(map(is_finite, self._options.compression.residuals.values())):
+            return f"what compression {self._options.compression.name} keeps back is not finite"
+        return ""
+
     def _update_range_by_range(self, step: int, learning_rate: float) -> None:
         """Each range is added up, exchanged and updated while it is in cache."""
         for owned in self._owned:
             self._reduce(owned)
-            if self._options.clip_value is not None:
-                clip_by_value(self._sum[owned.elements.slice()], self._options.clip_value)
             self._apply(owned, step, learning_rate)
 
     def _update_with_norms(self, step: int, learning_rate: float) -> None:
         """Norms of the whole are needed before any range is updated."""
         for owned in self._owned:
             self._reduce(owned)
-            if self._options.clip_value is not None:
-                clip_by_value(self._sum[owned.elements.slice()], self._options.clip_value)
         self._timeline.mark("exchange")
         gradients, clip_norm = self._sum, self._options.clip_norm
         if clip_norm is not None:
             norm = self._norms.global_norm(gradients)
+            if self._doubt == "" and not math.isfinite(norm):
+                self._doubt = "the norm of all gradients is not finite, they cannot be clipped by it"
             for owned in self._owned:
                 clip_by_global_norm(gradients[owned.elements.slice()], clip_norm, norm=norm, kernels=self._kernels)
         norms = self._norms.segment_norms(self._values, gradients) if self._optimizer.needs_segments else None
@@ -266,8 +313,22 @@ class Synchronous:
             self._apply(owned, step, learning_rate, norms)
 
     def _reduce(self, owned: OwnedRange) -> None:
+        """Add up a range of all gradients and bring its elements into their bounds, if there are any."""
         if not self._overlap.has_reduced:
             self._reduction.run(owned.elements, self._timeline)
+        gradients = self._sum[owned.elements.slice()]
+        if self._doubt == "" and not is_finite(gradients):
+            self._doubt = self._explain_sum(segment_at(self._segments, gradients, owned.elements.start))
+        if self._options.clip_value is not None:
+            clip_by_value(gradients, self._options.clip_value)
+
+    def _explain_sum(self, where: str) -> str:
+        largest = self._largest
+        if math.isinf(largest):
+            return f"the sum of all shards' gradients{where} is not finite"
+        name = self._options.compression.name
+        limit = f" (largest value {largest:g})" if largest else ""
+        return f"the sum of all shards' gradients{where}, with compression {name}{limit}, is not finite"
 
     def _apply(self, owned: OwnedRange, step: int, learning_rate: float, norms: Any = None) -> None:
         self._timeline.mark("update")

@@ -19,12 +19,14 @@ from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
 from ringlet.comm.contract import Op
 from ringlet.config import Interval, RunConfig
-from ringlet.engines.contract import FlatTensors
+from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Strategy
+from ringlet.strategies.finite import first_not_finite
+from ringlet.training.finite import check_finite
 from ringlet.training.progress import Progress
 
 Say = Callable[[str], None]
@@ -141,6 +143,7 @@ class CheckpointKeeper:
         """Copy the state (all ranks) and write it (rank 0, in the background); each step once.
 
         A step that ends an epoch may have been saved before its validation: a run that goes on from there validates.
+        What is not finite is not written: DivergedError is raised on all ranks.
         """
         progress, comm = self._parts.progress, self._parts.strategy.comm
         if progress.num_steps == self._saved_step:
@@ -151,10 +154,17 @@ class CheckpointKeeper:
         comm.barrier()
         faults.reach("save", self._rank, progress.num_steps)
         values, optimizer = self._parts.strategy.save()
+        self._check_finite(values, optimizer)
         progress = progress_of_all_ranks(self._parts)
         if self._writer is not None:
             self._writer.submit(self._checkpoint(values, optimizer, progress))
         self._blocked = monotonic() - self._saved_at
+
+    def _check_finite(self, values: Floats, optimizer: Mapping[str, Any]) -> None:
+        parts = self._parts
+        saved = FlatTensors.allocate((*parts.spec.parameters, *parts.spec.state), values.dtype, values)
+        consequence = "No checkpoint is written, older ones are kept"
+        check_finite(parts.strategy.comm, parts.progress, saved, optimizer=optimizer, consequence=consequence)
 
     def _settle(self, fatal: type[Exception] | tuple[()] = ()) -> None:
         """Wait for the last write; a failure is told and does not end the run, unless it is ``fatal``."""
@@ -263,4 +273,10 @@ def _flat(parts: Parts, checkpoint: Checkpoint) -> Any:
     flat = FlatTensors.allocate(infos, dtype)
     for name, view in flat.views.items():
         view[...] = checkpoint.tensors[name]
+    bad = first_not_finite(flat.views) or first_not_finite(checkpoint.optimizer)
+    if bad:
+        raise CheckpointError(
+            f"the checkpoint of step {checkpoint.step} holds '{bad}', which is not finite: training cannot be "
+            "resumed from it. Choose an earlier one: ringlet resume RUN --at STEP"
+        )
     return flat.flat

@@ -14,21 +14,25 @@ from numpy.typing import NDArray
 
 from ringlet.engines.contract import Replica, StepOutput
 from ringlet.strategies.contract import Strategy
+from ringlet.strategies.finite import GRADIENT_NORM, STATE_NORM, first_not_finite, norm_bound
 from ringlet.training.meter import Meter
 from ringlet.training.metrics import metric
 
-_INTERRUPTED, _BAD_LOSS, _BAD_GRADIENTS = 0, 1, 2
-_NUM_FLAGS = 3
+_INTERRUPTED, _BAD_LOSS = 2, 3
+_NUM_FLAGS = 4
+"""Columns before the totals: the two norms of :mod:`ringlet.strategies.finite`, which are not finite if a gradient or a
+running statistic is not, and two flags."""
 
 
 @final
 class ShardFigures:
-    """Totals of a meter and three flags for every shard; :attr:`rows` is what ranks exchange."""
+    """Totals of a meter, two norms and two flags for every shard; :attr:`rows` is what ranks exchange."""
 
     def __init__(self, num_shards: int, metrics: Sequence[str]) -> None:
         self._metrics = metrics
         self._width = 2 * len(metrics) + 2
         self.rows = np.zeros((num_shards, _NUM_FLAGS + self._width), np.float64)
+        self._bad_places: dict[int, str] = {}
 
     def put(self, shard: int, output: StepOutput, targets: NDArray[Any]) -> None:
         """Add the results of a pass to those of its shard."""
@@ -38,19 +42,24 @@ class ShardFigures:
             for place, value in enumerate((*sums, output.loss_sum, output.count), _NUM_FLAGS):
                 row[place] += value
 
-    def flag(self, shard: int, *, interrupted: bool = False, gradients: NDArray[Any] | None = None) -> None:
-        """Note that this rank was asked to stop, and whether loss and gradients are finite.
+    def flag(self, shard: int, *, interrupted: bool = False, replica: Replica | None = None) -> None:
+        """Note that this rank was asked to stop, and how large gradients and running statistics of a pass are.
 
-        The squared norm is one cheap pass; only if that overflows are the gradients looked at one by one.
+        What is not finite is looked for now: the next pass overwrites it.
         """
         row = self.rows[shard]
         if interrupted:
             row[_INTERRUPTED] = 1
-        if gradients is not None:
-            if not math.isfinite(row[-2]):
-                row[_BAD_LOSS] = 1
-            if not (math.isfinite(np.dot(gradients, gradients)) or np.isfinite(gradients).all()):
-                row[_BAD_GRADIENTS] = 1
+        if replica is None:
+            return
+        gradients, state = replica.gradients.flat, replica.state.flat
+        row[GRADIENT_NORM] = of_gradients = norm_bound(gradients)
+        of_state = 0.0
+        if state.size:
+            row[STATE_NORM] = of_state = float(row[-1]) * norm_bound(state)
+        row[_BAD_LOSS] = not math.isfinite(row[-2])
+        if not (math.isfinite(of_gradients) and math.isfinite(of_state)):
+            self._bad_places[shard] = _bad_place(replica)
 
     @property
     def interrupted(self) -> bool:
@@ -58,9 +67,12 @@ class ShardFigures:
         return any(row[_INTERRUPTED] for row in self.rows.tolist())
 
     def bad_shard(self) -> int | None:
-        """The first shard whose loss or gradients are not finite."""
-        rows = self.rows.tolist()
-        return next((shard for shard, row in enumerate(rows) if row[_BAD_LOSS] or row[_BAD_GRADIENTS]), None)
+        """The first shard whose loss, gradients or running statistics are not finite."""
+        return next((shard for shard, row in enumerate(self.rows.tolist()) if not _is_good(row)), None)
+
+    def bad_place(self, shard: int) -> str:
+        """What of ``shard`` is not finite, if this rank has computed it."""
+        return self._bad_places.get(shard, "")
 
     def loss_of(self, shard: int) -> float:
         """The mean loss of a shard."""
@@ -74,8 +86,8 @@ class ShardFigures:
         return meter
 
 
-def find_problem(figures: ShardFigures, replica: Replica, strategy: Strategy) -> str | None:
-    """What is not finite, in words: the loss or the gradient of which layer, in which shard.
+def find_problem(figures: ShardFigures, strategy: Strategy) -> str | None:
+    """What is not finite, in words: the loss, or the gradient or statistic of which layer, in which shard.
 
     In lockstep the same on every rank, and every rank must call, after the figures have been agreed on.
     """
@@ -83,15 +95,20 @@ def find_problem(figures: ShardFigures, replica: Replica, strategy: Strategy) ->
     if shard is None:
         return None
     loss = figures.loss_of(shard)
-    own = _bad_parameter(replica) if shard in strategy.shards else ""
-    layer = b"".join(strategy.comm.allgather_bytes(own.encode())).decode() if strategy.lockstep else own
-    place = f" in shard {shard} of {strategy.num_shards}" if strategy.num_shards > 1 else ""
+    own = figures.bad_place(shard)
+    place = b"".join(strategy.comm.allgather_bytes(own.encode())).decode() if strategy.lockstep else own
+    where = f" in shard {shard} of {strategy.num_shards}" if strategy.num_shards > 1 else ""
     if not math.isfinite(loss):
-        return f"the loss is {loss}{place}"
-    where = f" of '{layer}'" if layer else ""
-    return f"the loss is {loss:.6g}, but the gradient{where} is not finite{place}"
+        return f"the loss is {loss}{where}"
+    return f"the loss is {loss:.6g}, but {place} is not finite{where}"
 
 
-def _bad_parameter(replica: Replica) -> str:
-    """The first parameter whose gradient is not finite; nothing if a later shard has overwritten it."""
-    return next((name for name, view in replica.gradients.views.items() if not np.isfinite(view).all()), "")
+def _is_good(row: Sequence[float]) -> bool:
+    return math.isfinite(row[GRADIENT_NORM]) and math.isfinite(row[STATE_NORM]) and not row[_BAD_LOSS]
+
+
+def _bad_place(replica: Replica) -> str:
+    """The first gradient or running statistic that is not finite."""
+    if name := first_not_finite(replica.gradients.views):
+        return f"the gradient of '{name}'"
+    return f"the running statistic '{first_not_finite(replica.state.views)}'"

@@ -21,6 +21,7 @@ from ringlet.optim.metric_names import LOSS_NAMES
 from ringlet.training.assemble import check_fit
 from ringlet.training.inference import most_likely, predict_images
 from ringlet.training.loop import evaluate
+from ringlet.training.memory import Demand, check_memory, clear_memory_errors
 from ringlet.training.metrics import names as metric_names
 from ringlet.training.run_directory import MODEL
 
@@ -41,7 +42,8 @@ class LoadedModel:
 
     def predict(self, images: ArrayLike) -> NDArray[Any]:
         """Outputs for raw images ``(n, C, H, W)``: they are normalised as the training data were."""
-        return predict_images(self.replica, self.normalization, images)
+        with clear_memory_errors("predicting"):
+            return predict_images(self.replica, self.normalization, images)
 
     def classify(self, images: ArrayLike) -> list[str]:
         """The most likely label of each image."""
@@ -56,7 +58,8 @@ class LoadedModel:
             dtype=str(self.replica.dtype),
             shuffle=False,
         )
-        meter = evaluate(self.replica, loader, self.metrics, SingleCommunicator())
+        with clear_memory_errors("evaluating"):
+            meter = evaluate(self.replica, loader, self.metrics, SingleCommunicator())
         assert meter is not None, "nobody can interrupt it"
         return meter.means()
 
@@ -76,9 +79,17 @@ def load_model(
     if loss not in LOSS_NAMES:
         raise ModelFileError(f"model file {location}: loss {loss[:60]!r} is not known")
     dtype = str(next((tensor.dtype for tensor in file.tensors.values()), np.dtype("float32")))
-    replica = NativeReplica(
-        file.spec, loss=loss, local_batch_size=batch_size, dtype=dtype, kernels=load_kernels(kernels), threads=threads
-    )
+    demand = Demand(file.spec, "native", loss, np.dtype(dtype).itemsize, training=False)
+    check_memory(demand, batch_size, SingleCommunicator(), 1)
+    with clear_memory_errors("making the network"):
+        replica = NativeReplica(
+            file.spec,
+            loss=loss,
+            local_batch_size=batch_size,
+            dtype=dtype,
+            kernels=load_kernels(kernels),
+            threads=threads,
+        )
     for name, view in {**replica.parameters.views, **replica.state.views}.items():
         np.copyto(view, file.tensors[name])
     return LoadedModel(file.spec, labels, normalization, file.metadata.get("dataset", ""), loss, metrics, replica)

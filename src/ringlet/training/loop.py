@@ -33,6 +33,7 @@ from ringlet.training.events import (
     ValidationStarted,
 )
 from ringlet.training.figures import ShardFigures
+from ringlet.training.finite import ADVICE, check_finite
 from ringlet.training.interrupts import Control, Stop, agree_on_stopping, interruption
 from ringlet.training.meter import Meter
 from ringlet.training.pictures import NoPictures, Pictures
@@ -107,7 +108,7 @@ class Loop:
         staleness = self.strategy.staleness()
         if staleness is not None:
             emit(StalenessMeasured(epoch + 1, staleness.mean, staleness.max, staleness.histogram))
-        figures = self._of_all_ranks(meter).means()
+        figures = self._means_of_epoch(meter)
         if self.validation is not None:
             emit(ValidationStarted(epoch + 1, self.validation.num_samples))
             self.timeline.mark("validation")
@@ -151,7 +152,7 @@ class Loop:
     def _steps(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool]:
         """The steps of one epoch; gives the last learning rate, and whether a rank was interrupted.
 
-        When this returns, or raises DivergedError, all ranks hold the same parameters.
+        When this returns, or raises DivergedError, all ranks hold the same parameters; when it returns, finite ones.
         """
         rate, interrupted, failure = self._steps_apart(epoch, meter, emit, control)
         if not self.strategy.lockstep:
@@ -160,6 +161,8 @@ class Loop:
             failure = next(filter(None, self.strategy.comm.allgather_bytes(failure.encode())), b"").decode()
         if failure:
             raise DivergedError(failure)
+        replica = self.replica
+        check_finite(self.strategy.comm, self.progress, replica.parameters, replica.state)
         return rate, interrupted
 
     def _steps_apart(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool, str]:
@@ -199,6 +202,15 @@ class Loop:
         alone = strategy.comm.size == 1 and (control.interrupted or bool(failure))
         return stop or alone or (strategy.lockstep and result.interrupted)
 
+    def _means_of_epoch(self, meter: Meter) -> dict[str, float]:
+        whole = self._of_all_ranks(meter)
+        if whole.num_samples == 0:
+            raise DivergedError(
+                f"training diverged in epoch {self.progress.running_epoch}: every step of it was skipped, because "
+                f"something was not finite. {ADVICE}"
+            )
+        return whole.means()
+
     def _of_all_ranks(self, meter: Meter) -> Meter:
         """The figures of all ranks, where each has counted its own."""
         if self.strategy.lockstep:
@@ -224,8 +236,7 @@ class Loop:
             return ""
         return (
             f"training diverged in epoch {epoch + 1} (update {self.progress.num_steps}): {problem}. "
-            f"{MAX_SKIPPED} steps were skipped. Lower the learning rate, clip gradients (--clip-norm 1) or check the "
-            "data"
+            f"{MAX_SKIPPED} steps were skipped. {ADVICE}"
         )
 
     def _step(self, batch: Batch, step: int, rate: float, control: Control) -> StepResult:

@@ -14,6 +14,7 @@ from ringlet.guards import faults
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import NO_TIMELINE, Timeline
 from ringlet.training.figures import ShardFigures, find_problem
+from ringlet.training.finite import ADVICE
 from ringlet.training.meter import Meter
 
 
@@ -32,7 +33,7 @@ def explain_divergence(batch: Batch, step: int, problem: str) -> str:
     """The message of the error that ends training."""
     return (
         f"training diverged in epoch {batch.epoch + 1}, step {batch.step_in_epoch + 1} (update {step}): {problem}. "
-        "The update was not applied. Lower the learning rate, clip gradients (--clip-norm 1) or check the data"
+        f"The update was not applied. {ADVICE}"
     )
 
 
@@ -51,9 +52,10 @@ def training_step(
 ) -> StepResult:
     """Train on one global batch, of which this rank has its shards; ``step`` counts updates from 1 over the whole run.
 
-    Every rank must call. A loss or gradient that is not finite on any rank raises :class:`DivergedError` on all of
-    them, before any parameter changes; with ``skip_bad`` the step changes nothing instead. Ranks that are not in
-    lockstep never raise here, because the others would wait for them: the step changes nothing on this rank.
+    Every rank must call. A loss, gradient or running statistic that is not finite on any rank, before or after they
+    are added up, raises :class:`DivergedError` on all of them, and nothing has changed; with ``skip_bad`` the step
+    changes nothing and training goes on. Ranks that are not in lockstep never raise here, because the others would wait
+    for them: the step changes nothing on this rank.
     ``is_interrupted`` says whether this rank was asked to stop.
     """
     strategy.begin()
@@ -76,17 +78,17 @@ def training_step(
             timeline.mark("metrics")
             faults.reach("backward", rank, step, replica.gradients.flat)
             figures.put(shard, output, targets)
-            figures.flag(shard, interrupted=is_interrupted(), gradients=replica.gradients.flat)
+            figures.flag(shard, interrupted=is_interrupted(), replica=replica)
         strategy.add(shard, output.count)
 
     faults.reach("reduce", rank, step)
     strategy.agree(figures.rows)
-    problem = find_problem(figures, replica, strategy)
+    problem = find_problem(figures, strategy)
     if problem is None:
         faults.reach("update", rank, step, strategy.parameters)
-        strategy.update(step=step, learning_rate=learning_rate, num_samples=batch.num_global)
-    elif skip_bad or not strategy.lockstep:
-        strategy.skip()
+        problem = strategy.update(step=step, learning_rate=learning_rate, num_samples=batch.num_global)
     else:
+        strategy.skip()
+    if problem is not None and strategy.lockstep and not skip_bad:
         raise DivergedError(explain_divergence(batch, step, problem))
     return StepResult(figures.meter(), figures.interrupted, problem)

@@ -28,7 +28,7 @@ from ringlet.config import RunConfig, StrategyChoice
 from ringlet.data import BatchLoader, Dataset, Source
 from ringlet.engines.base import BaseReplica
 from ringlet.engines.registry import create_replica
-from ringlet.errors import CheckpointError, ConfigError, DataError, ModelFileError
+from ringlet.errors import CheckpointError, ConfigError, DataError, DivergedError, ModelFileError
 from ringlet.guards import faults
 from ringlet.guards.digest import ReplicaGuard
 from ringlet.guards.stall import StallDetector
@@ -38,6 +38,7 @@ from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule, segments_of
 from ringlet.strategies.choose import make_strategy
 from ringlet.strategies.contract import Layout, Strategy
+from ringlet.strategies.finite import first_not_finite
 from ringlet.strategies.synchronous import Options
 from ringlet.timeline import NO_TIMELINE, PhaseTotals, Timeline
 from ringlet.training import assemble
@@ -45,10 +46,12 @@ from ringlet.training.callbacks import Announcer, Callback
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
 from ringlet.training.devices import choose_device, join_workers
 from ringlet.training.events import EventLog
+from ringlet.training.finite import ADVICE
 from ringlet.training.history import History
 from ringlet.training.inference import predict_images
 from ringlet.training.interrupts import Control
 from ringlet.training.loop import Loop, evaluate
+from ringlet.training.memory import Demand, check_memory, clear_memory_errors
 from ringlet.training.pictures import NoPictures, Pictures, ValidationPictures
 from ringlet.training.progress import Progress
 from ringlet.training.resuming import Continuation, find_continuation, lock_run
@@ -110,9 +113,14 @@ class Trainer:
         self._threads = chosen_threads(self.config, self.comm.local_size)
         self.kernels = load_kernels(self.config.kernels)
         self.device = choose_device(self.config, self.comm)
-        self.strategy = self._make_strategy()
-        self.replica = self._make_replica()
-        self.strategy.attach(self.replica)
+        self.local_batch_size = assemble.samples_per_shard(
+            self.config, len(self.dataset.train), self.global_batch_size, self.num_shards
+        )
+        check_memory(self._demand(), self.local_batch_size, self.comm, self.num_shards)
+        with clear_memory_errors("making the network"):
+            self.strategy = self._make_strategy()
+            self.replica = self._make_replica()
+            self.strategy.attach(self.replica)
         assemble.check_same_run(self.config, self.comm, self.dataset, self.kernels)
         faults.reach("start", self.comm.rank, 0)
         self._place: tuple[Path, Callable[[str], None], Callable[[], int]] | None = None
@@ -150,11 +158,13 @@ class Trainer:
         keeper: Keeper = NoKeeper() if self._place is None else CheckpointKeeper(self._parts(), *self._place)
         if isinstance(keeper, CheckpointKeeper):
             keeper.best_step = self._best_step
-        self.replica.prepare()  # it may measure for a while, which is no stall
+        with clear_memory_errors("preparing"):
+            self.replica.prepare()  # it may measure for a while, which is no stall
         with blas_threads(self._threads), StallDetector(self.comm, self.config.stall_seconds) as stall:
             loop = replace(self._loop, keeper=keeper, pictures=self._pictures, report=stall.progress)
             try:
-                stop = loop.run(last_epoch, Announcer(self.callbacks, control), control)
+                with clear_memory_errors("training"):
+                    stop = loop.run(last_epoch, Announcer(self.callbacks, control), control)
             except BaseException:
                 keeper.abandon()
                 raise
@@ -241,19 +251,24 @@ class Trainer:
     def evaluate(self, split: str = "test") -> dict[str, float]:
         """Loss and metrics over the ``test``, ``validation`` or ``train`` data, each worker computing its share."""
         loader = self._plain_loader(self._source(split))
-        with blas_threads(self._threads):
+        with blas_threads(self._threads), clear_memory_errors("evaluating"):
             meter = evaluate(self.replica, loader, self.metrics, self.comm, self.num_shards)
         assert meter is not None, "nobody can interrupt it"
         return meter.means()
 
     def predict(self, images: ArrayLike) -> NDArray[Any]:
         """Outputs for raw images ``(n, C, H, W)``: they are normalised as the training data were."""
-        with blas_threads(self._threads):
+        with blas_threads(self._threads), clear_memory_errors("predicting"):
             return predict_images(self.replica, self.dataset.normalization, images)
 
     def save(self, path: Path | str) -> None:
-        """Write a self-describing model file; it appears completely or not at all."""
+        """Write a self-describing model file; it appears completely or not at all.
+
+        A network with numbers that are not finite is refused: what the file held before stays.
+        """
         tensors = {**self.replica.parameters.views, **self.replica.state.views}
+        if bad := first_not_finite(tensors):
+            raise DivergedError(f"'{bad}' is not finite: the model is not saved to {path}. {ADVICE}")
         save_model(Path(path), self.spec, tensors, self._metadata())
 
     def _metadata(self) -> dict[str, str]:
@@ -318,6 +333,19 @@ class Trainer:
         strategy, replica = self.strategy, self.replica
         return lambda step: guard.after_update(step, strategy.parameters, replica.state.flat)
 
+    def _demand(self) -> Demand:
+        config = self.config
+        return Demand(
+            self.spec,
+            config.engine,
+            self.loss,
+            np.dtype(config.dtype).itemsize,
+            num_optimizer_arrays=len(self.optimizer.state_names),
+            averaging=StrategyChoice.parse(config.strategy).name != "sync",
+            num_passes=-(-self.num_shards // self.comm.size),
+            on_gpu=self.device != "cpu",
+        )
+
     def _make_strategy(self) -> Strategy:
         config, spec = self.config, self.spec
         num_state = sum(info.size for info in spec.state)
@@ -347,9 +375,7 @@ class Trainer:
             config.engine,
             self.spec,
             loss=self.loss,
-            local_batch_size=assemble.samples_per_shard(
-                config, len(self.dataset.train), self.global_batch_size, self.num_shards
-            ),
+            local_batch_size=self.local_batch_size,
             dtype=config.dtype,
             seed=config.seed,
             kernels=self.kernels,

@@ -170,15 +170,21 @@ def compile_plan(
     return Plan(writer, kernels, exact=exact, tuning=tuning)
 
 
-def arena_bytes(spec: ModelSpec, local_batch_size: int, dtype: np.dtype[Any], loss: str) -> int:
-    """``memory_bytes`` of the plan that :func:`compile_plan` would make; nothing is tuned and no arena is allocated."""
+def arena_bytes(
+    spec: ModelSpec, local_batch_size: int, dtype: np.dtype[Any], loss: str, *, training: bool = True
+) -> int:
+    """``memory_bytes`` of the plan that :func:`compile_plan` would make; nothing is tuned and no arena is allocated.
+
+    Without ``training`` what inference touches of them.
+    """
     tensors = Tensors(
         FlatTensors.allocate(spec.parameters, dtype),
         FlatTensors.allocate(spec.parameters, dtype),
         FlatTensors.allocate(spec.state, dtype),
     )
     writer = _ProgramWriter(spec, padded_lanes(local_batch_size), dtype, loss_head(spec, loss), tensors)
-    return max(_lay_out(calls).num_bytes for calls in (writer.training_calls(), writer.inference_calls()))
+    inference = _lay_out(writer.inference_calls()).num_bytes
+    return max(_lay_out(writer.training_calls()).num_bytes, inference) if training else inference
 
 
 class _ProgramWriter:

@@ -1,0 +1,101 @@
+"""Memory per worker: exact for the native engine's plan, an estimate for the others.
+
+Synchronous workers of a machine share one copy of the parameters and of the optimizer's state; each has a row of
+gradients (and running statistics) of its own. Workers that average have all of it for themselves. Plans of runs show
+these numbers, and training refuses what cannot fit by the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from ringlet.kernels.contract import padded_lanes
+from ringlet.models.spec import ModelSpec
+
+PREFETCHED = 3
+"""Batches that a worker holds at most: the one it computes and those that are made ahead where that takes long."""
+PROCESS_BYTES = 60 << 20
+"""Python, NumPy and Ringlet themselves, where that was not measured."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one worker; what a machine's workers share counts by its part."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    batches: int
+    process: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(asdict(self).values())
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"total": self.total}
+
+
+def worker_memory(
+    spec: ModelSpec,
+    *,
+    item_size: int,
+    num_optimizer_arrays: int,
+    local_batch_size: int,
+    workers_on_machine: int,
+    engine: str,
+    loss: str,
+    averaging: bool,
+    num_passes: int = 1,
+    training: bool = True,
+    process_bytes: int = PROCESS_BYTES,
+) -> Memory:
+    """What one of ``workers_on_machine`` workers needs, with passes of ``local_batch_size`` samples.
+
+    A worker takes ``num_passes`` of them one after the other for a step; its batch holds the samples of all.
+    """
+    parts = 1 if averaging else workers_on_machine
+    parameters = spec.num_parameters * item_size
+    own = parameters + sum(info.size for info in spec.state) * item_size
+    samples = (PREFETCHED if training else 1) * num_passes * local_batch_size
+    return Memory(
+        parameters=-(-own // parts),
+        gradients=own if training else 0,
+        optimizer=-(-num_optimizer_arrays * parameters // parts),
+        activations=activation_bytes(spec, local_batch_size, item_size, engine, loss, training=training),
+        batches=samples * prod(spec.input_shape) * item_size,
+        process=process_bytes,
+    )
+
+
+def activation_bytes(
+    spec: ModelSpec, local_batch_size: int, item_size: int, engine: str, loss: str, *, training: bool = True
+) -> int:
+    """Activations and their gradients in a training pass, or activations in inference.
+
+    The native engine's plan knows it to the byte. For other engines: every node's output is kept for the backward pass,
+    and the largest one has a gradient on either side of a layer; inference holds the two largest at once.
+    """
+    if engine == "native":
+        return _arena_bytes(spec, padded_lanes(local_batch_size), item_size, loss, training)
+    outputs = [prod(shape) for shape in spec.shapes.values()]
+    return ((sum(outputs) if training else 0) + 2 * max(outputs)) * local_batch_size * item_size
+
+
+def most_activation_bytes(spec: ModelSpec, local_batch_size: int, item_size: int) -> int:
+    """More than :func:`activation_bytes` of any engine, at once: three times all outputs."""
+    return 3 * sum(prod(shape) for shape in spec.shapes.values()) * padded_lanes(local_batch_size) * item_size
+
+
+@lru_cache(maxsize=256)
+def _arena_bytes(spec: ModelSpec, lanes: int, item_size: int, loss: str, training: bool) -> int:
+    from ringlet.engines.native.plan import arena_bytes
+
+    return arena_bytes(spec, lanes, np.dtype(f"f{item_size}"), loss, training=training)
