@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
+from ringlet.space import free_bytes, reserve
 
 Kind = Literal["anonymous", "file"]
 KINDS: tuple[Kind, ...] = ("anonymous", "file")
@@ -43,11 +45,12 @@ class Segment:
         self.buffer = buffer
         """All bytes, writable, aligned to a page."""
         self._release = release
+        self._owner = Owner()
 
     def seal(self) -> None:
         """Make the token useless, when all have attached: nothing but the mappings keeps the memory from now on."""
         release, self._release = self._release, None
-        if release is not None:
+        if release is not None and self._owner.is_here:
             release()
 
     def __del__(self) -> None:

@@ -29,6 +29,7 @@ from ringlet.comm.wired import WiredCommunicator
 from ringlet.errors import CommunicationError
 
 PATIENCE = timedelta(minutes=30)
+from ringlet.forks import Owner, never_destroy_in_copies
 """How long a collective waits for ranks that do not come: PyTorch's own default."""
 
 _REDUCED = ("float32", "float64", "int8", "uint8", "int32", "int64")
@@ -115,7 +116,8 @@ class TorchWire(Wire):
 
     def let_go(self) -> None:
         """End the group's threads; nothing travels from now on."""
-        self._group = self._store = None
+        if self._owner.is_here:
+            self._group = self._store = None
 
     def reduces(self, dtype: np.dtype[Any], op: Op) -> bool:
         """What every backend knows; minima and maxima of whole numbers only, because of NaN."""
@@ -125,6 +127,8 @@ class TorchWire(Wire):
     def allreduce(self, array: Array, op: Op) -> None:
         """In place."""
         kinds = self._torch.distributed.ReduceOp
+        self._owner = Owner()
+        never_destroy_in_copies(self)
         operations = {Op.SUM: kinds.SUM, Op.MIN: kinds.MIN, Op.MAX: kinds.MAX, Op.PRODUCT: kinds.PRODUCT}
         if array.size:
             options = self._torch.distributed.AllreduceOptions()

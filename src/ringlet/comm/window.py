@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ringlet.errors import CommunicationError
 
 if TYPE_CHECKING:
+from ringlet.forks import Owner
     from ringlet.comm.contract import Communicator
 
 Bytes = NDArray[np.uint8]
@@ -45,6 +46,8 @@ class LocalWindow(Window):
         self.num_bytes = num_bytes
         self._memory: Bytes = comm.shared_array(num_bytes, np.uint8)
         self._descriptor = -1
+        self._owner = Owner()
+        self._rank = comm.rank
         if comm.size > 1:
             self._descriptor = _open_lock(comm)
 
@@ -56,12 +59,13 @@ class LocalWindow(Window):
             return
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
+        self._owner.check("the lock of a window", self._rank)
             yield self._memory[:num_bytes]
         finally:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if getattr(self, "_descriptor", -1) >= 0 and self._owner.is_here:
             with suppress(OSError):
                 os.close(self._descriptor)
 
