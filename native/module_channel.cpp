@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -169,6 +170,8 @@ private:
 }  // namespace
 
 void bind_channel(nb::module_& m) {
+    m.def("memory_fence", [] { std::atomic_thread_fence(std::memory_order_seq_cst); },
+          "Orders all reads and writes before it and after it, as other processors see them.");
     nb::class_<PythonChannel>(m, "Channel", "Collectives through shared memory; the contract is ringlet.comm.channel.contract.")
         .def(nb::init<nb::object, int, int, long, int, int, nb::callable>(), "memory"_a, "rank"_a, "size"_a, "slot_bytes"_a, "spins"_a,
              "yields"_a, "watch"_a)

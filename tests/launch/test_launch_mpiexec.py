@@ -215,7 +215,9 @@ def test_without_a_working_mpi_plain_processes_are_started(launch, script, tmp_p
 
 
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
-def test_where_mpi_works_it_is_taken(launch, script):
-    done = launch("-n", 2, script("from ringlet.comm.environments import detect\nprint(detect().launcher)\n"))
-    assert done.returncode == 0
-    assert "local" not in done.stdout
+def test_mpiexec_is_taken_where_it_is_asked_for_and_not_on_one_machine(launch, script):
+    text = script("from ringlet.comm.environments import detect\nprint(detect().launcher)\n")
+    for words, expected in (((), "local"), (("--launcher", "mpi"), "mpich")):
+        done = launch("-n", 2, *words, text)
+        assert done.returncode == 0
+        assert sorted(done.stdout.splitlines()) == ["[rank 1] " + expected, expected]

@@ -147,7 +147,7 @@ def test_a_full_file_system_is_an_error_that_says_how_much_is_needed(monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(CommunicationError, match=r"123456 bytes .*No space left.* bytes are free"):
+    with pytest.raises(CommunicationError, match=r"123,456 bytes .*No space left.* bytes are free"):
         create_segment(123_456, "file")
     assert not named_files()
 
@@ -193,3 +193,73 @@ def test_where_anonymous_memory_cannot_be_attached_a_file_is_used(monkeypatch, n
 def test_where_nothing_can_be_shared_all_ranks_say_so():
     with pytest.raises(CommunicationError, match=r"cannot share 1000 bytes .*/dev/shm"):
         share_segment(1000, "member", lambda _: b"", lambda _: False)
+
+
+# -- room -------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def small_folder(tmp_path):
+    """A file system of 1 MB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except OSError as error:
+        pytest.skip(f"cannot mount a small file system: {error}")
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], timeout=30, check=True)
+
+
+@pytest.mark.parametrize("can_reserve", [True, False])
+def test_a_segment_in_a_file_has_its_room_or_is_refused(small_folder, monkeypatch, can_reserve):
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    if not can_reserve:
+        monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    with pytest.raises(OSError, match="No space left"):
+        memory._create_file_in(small_folder, 2 << 20)
+    assert not list(small_folder.iterdir())
+    segment = memory._create_file_in(small_folder, 1 << 19)
+    [path] = small_folder.iterdir()
+    assert path.stat().st_blocks * 512 >= 1 << 19, "all of it is there before anybody writes"
+    segment.buffer[:] = 1
+    segment.seal()
+
+
+def test_anonymous_memory_takes_no_room_before_it_is_used():
+    before = _shared_kilobytes()
+    segment = create_segment(256 << 20, "anonymous")
+    assert _shared_kilobytes() - before < 128 << 10
+    segment.buffer[: 1 << 20] = 1
+    assert segment.buffer[: 2 << 20].sum() == 1 << 20
+
+
+def test_where_the_system_lends_no_memory_all_of_it_is_found_at_once(monkeypatch):
+    """As with ``vm.overcommit_memory`` = 2, which is of the whole machine: a test must not set it."""
+    asked = []
+
+    def full(_: int, offset: int, length: int) -> None:
+        asked.append((offset, length))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(memory, "_commits_strictly", lambda: True)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    descriptors_before = descriptors()
+    with pytest.raises(CommunicationError, match=r"cannot reserve 1,048,576 bytes .*bytes are free.*overcommit_memory"):
+        create_segment(1 << 20, "anonymous")
+    assert asked == [(0, 1 << 20)]
+    assert descriptors() == descriptors_before
+    monkeypatch.undo()
+    monkeypatch.setattr(memory, "_commits_strictly", lambda: True)
+    assert not create_segment(1 << 20, "anonymous").buffer.any()
+
+
+def _shared_kilobytes() -> int:
+    """Pages of this process that lie in shared memory and have been touched."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssShmem:"))

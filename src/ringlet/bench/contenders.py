@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -12,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
+from ringlet.comm.environments import has_mpi
+from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
 from ringlet.data.partition import bounds
 from ringlet.kernels import load
 from ringlet.strategies.shard_tree import ShardTree
 
+PATIENCE = timedelta(minutes=5)
 Call = Callable[[], object]
 COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall", "barrier")
 
@@ -129,14 +134,15 @@ class Gloo(Contender):
 
         distributed: Any = torch.distributed
         self._torch, self._distributed, self._size = torch, distributed, comm.size
-        host = "127.0.0.1" if comm.local_size == comm.size else socket.gethostname()
-        place = f"{host}:0"
+        only_here, address = comm.local_size == comm.size, ""
+        if only_here:
+            stay_on_this_machine(os.environ)
         if comm.rank == 0:
-            store = distributed.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)
-            place = f"{host}:{store.port}"
-        host, _, port = comm.broadcast_bytes(place.encode()).decode().rpartition(":")
+            host = socket.gethostname()
+            store, address = open_store(host, only_here=only_here, timeout=PATIENCE, size=comm.size)
+        address = comm.broadcast_bytes(address.encode()).decode()
         if comm.rank != 0:
-            store = distributed.TCPStore(host, int(port), comm.size, is_master=False)
+            store = join_store(address, timeout=PATIENCE, size=comm.size)
         distributed.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
 
     def prepare(self, collective: str, num_bytes: int) -> Call | None:
@@ -164,7 +170,7 @@ class Gloo(Contender):
 def contenders(comm: Communicator) -> list[Contender]:
     """All that are present here; every rank must call."""
     found: list[Contender] = [Ringlet(comm), SharedArrays(comm)]
-    if comm.name == "mpi":
+    if comm.name == "mpi" or has_mpi():
         found.append(PlainMpi())
     if find_spec("torch") is not None and comm.name != "torch":
         found.append(Gloo(comm))

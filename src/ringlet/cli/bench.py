@@ -58,7 +58,7 @@ def bench(
     if num_workers is None and hosts is None and hostfile is None and not _joined():
         num_workers = DEFAULT_WORKERS
     plan = launch_plan(num_workers, hosts, hostfile, launcher)
-    exit_code = start_workers(ctx.obj, plan)
+    exit_code = start_workers(ctx.obj, plan, wants_mpi=True)
     if exit_code is not None:
         return exit_code
     _measure_and_report(chosen, chosen_sizes, rounds, plot, json)

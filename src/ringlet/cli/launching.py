@@ -66,12 +66,18 @@ def launch_plan(
 
 
 def start_workers(
-    arguments: Sequence[str], plan: LaunchPlan | None, config: RunConfig | None = None, point: str = ""
+    arguments: Sequence[str],
+    plan: LaunchPlan | None,
+    config: RunConfig | None = None,
+    point: str = "",
+    *,
+    wants_mpi: bool = False,
 ) -> int | None:
     """Start this command line on all workers and give its exit code; None if this process is to do the work itself.
 
     A process that a launcher has started already joins the others instead. For restarts a run gives its ``config`` and
     ``point``, the option that names the checkpoint to go on from: what it names counts until there is a newer one.
+    ``wants_mpi``: the verb uses MPI beside Ringlet's own exchange.
     """
     if plan is None:
         return None
@@ -81,7 +87,7 @@ def start_workers(
     if not must_start(plan):
         return None
     if config is None or not plan.restarts:
-        return relaunch(arguments, plan)
+        return relaunch(arguments, plan, wants_mpi=wants_mpi)
     from ringlet.training.run_directory import CHECKPOINTS
 
     again = (point, "auto") if config.resume not in (None, "auto") else ()

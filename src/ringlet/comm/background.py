@@ -13,6 +13,7 @@ from typing import Any, final
 
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
 
 STARTABLE = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall", "barrier")
 """The collectives that can be started."""
@@ -32,6 +33,7 @@ class BackgroundHandle:
     """A collective that runs in another thread, or has already run."""
 
     def __init__(self) -> None:
+        self._owner = Owner()
         self._finished = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
@@ -50,7 +52,9 @@ class BackgroundHandle:
 
     def wait(self) -> Any:
         """The result of the collective; raises what it raised."""
-        self._finished.wait()
+        if not self._finished.is_set():
+            self._owner.check("wait")  # the thread that does the work is not in a copy of the rank
+            self._finished.wait()
         if self._error is not None:
             raise self._error
         return self._result

@@ -11,6 +11,7 @@ from ringlet.comm import environments
 from ringlet.comm.contract import Communicator
 from ringlet.comm.single import SingleCommunicator
 from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RingletError, UnknownNameError
+from ringlet.forks import Owner
 
 KINDS = ("auto", "single", "node", "mpi", "torch")
 """Names of communicators; ``auto`` picks one by the launcher."""
@@ -45,7 +46,12 @@ def connect(kind: str = "auto", *, gpus: bool = True) -> Communicator:
 def abort_on_exception(communicator: Communicator) -> None:
     """From now on an exception that nobody catches ends all ranks, after its report: the others would wait forever."""
 
+    owner = Owner()
+
     def report_and_abort(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not owner.is_here:  # the end of a copy is no failure of the rank
+            sys.__excepthook__(kind, error, trace)
+            return
         try:
             print_failure(communicator, kind, error, trace)
         finally:

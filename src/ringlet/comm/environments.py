@@ -67,7 +67,7 @@ _LAUNCHERS = (
 VARIABLES = frozenset(
     name
     for entry in _LAUNCHERS
-    for name in (*entry.present, entry.rank, entry.size, entry.local_rank, entry.local_size)
+    for name in ("PMI_FD", *entry.present, entry.rank, entry.size, entry.local_rank, entry.local_size)
 ) - {""}
 """Every variable that is looked at: what a launcher must not hand down from a job around it."""
 
@@ -84,6 +84,11 @@ def detect(environ: Mapping[str, str] = os.environ) -> World | None:
         if variables.launcher != "slurm" or world.size > 1:
             return world
     return None
+
+
+def has_mpi(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether MPI finds the other ranks, if this process uses it; also where Ringlet's own launcher started it."""
+    return bool(environ.get("PMI_RANK") or environ.get("OMPI_COMM_WORLD_RANK"))
 
 
 def tell_as_torchrun(world: World, environ: MutableMapping[str, str] = os.environ) -> None:

@@ -25,6 +25,7 @@ from ringlet.comm.window import Window
 from ringlet.comm.wire import Wire
 from ringlet.comm.wired import NO_THREADS, WiredCommunicator
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
 
 RANKS_PER_NODE = "RINGLET_RANKS_PER_NODE"
 """Cuts every machine into smaller ones of so many ranks each: for memory domains, and for tests."""
@@ -44,6 +45,7 @@ class LayeredCommunicator(Communicator):
         self.rank = wire.rank
         self.size = wire.size
         self._wire = wire
+        self._owner = Owner()
         self._startable = startable and wire.can_duplicate()
         self._closed = False
         self._background: Background | None = None
@@ -157,6 +159,8 @@ class LayeredCommunicator(Communicator):
 
     def abort(self, exit_code: int) -> None:
         """End the job."""
+        if not self._owner.is_here:
+            self._local.abort(exit_code)
         self._wire.abort(exit_code)
 
     def close(self) -> None:
@@ -164,6 +168,8 @@ class LayeredCommunicator(Communicator):
         if self._closed:
             return
         self._closed = True
+        if not self._owner.is_here:
+            return
         if self._background is not None:
             self._background.close()
         self._cross.close()
@@ -172,6 +178,7 @@ class LayeredCommunicator(Communicator):
     def _check_open(self, collective: str) -> None:
         if self._closed:
             raise CommunicationError(f"{collective} was called on a closed communicator: call it before close()")
+        self._owner.check(collective, self.rank)
 
 
 def members(machines: Sequence[int]) -> list[list[int]]:

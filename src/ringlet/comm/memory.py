@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
+from ringlet.io.space import free_bytes, reserve
 
 Kind = Literal["anonymous", "file"]
 KINDS: tuple[Kind, ...] = ("anonymous", "file")
@@ -43,11 +45,12 @@ class Segment:
         self.buffer = buffer
         """All bytes, writable, aligned to a page."""
         self._release = release
+        self._owner = Owner()
 
     def seal(self) -> None:
         """Make the token useless, when all have attached: nothing but the mappings keeps the memory from now on."""
         release, self._release = self._release, None
-        if release is not None:
+        if release is not None and self._owner.is_here:
             release()
 
     def __del__(self) -> None:
@@ -156,13 +159,48 @@ def _create_anonymous(num_bytes: int) -> Segment:
         raise CommunicationError("this system has no anonymous shared memory (memfd_create)")
     descriptor = os.memfd_create("ringlet", os.MFD_CLOEXEC)
     try:
-        os.ftruncate(descriptor, max(num_bytes, 1))
+        _size_anonymous(descriptor, num_bytes)
         buffer = _map(descriptor, num_bytes)
         token = _make_token("anonymous", Path(f"/proc/{os.getpid()}/fd/{descriptor}"), num_bytes, os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)
         raise
     return Segment(token, buffer, lambda: os.close(descriptor))
+
+
+def _size_anonymous(descriptor: int, num_bytes: int) -> None:
+    """Pages are found when they are first touched: on the memory node of that rank, and none for what is never used.
+
+    Where the system commits no more memory than it has (``vm.overcommit_memory`` 2), to find none kills; so there all
+    of them are found now.
+    """
+    if not _commits_strictly():
+        os.ftruncate(descriptor, max(num_bytes, 1))
+        return
+    try:
+        reserve(descriptor, num_bytes)
+    except OSError as error:
+        raise CommunicationError(
+            f"cannot reserve {num_bytes:,} bytes of shared memory ({error.strerror}): {_uncommitted()}, and the system "
+            "lends no more (vm.overcommit_memory = 2). Use fewer workers or a smaller model, or let the administrator "
+            "raise vm.overcommit_ratio"
+        ) from error
+
+
+@cache
+def _commits_strictly() -> bool:
+    with suppress(OSError):
+        return Path("/proc/sys/vm/overcommit_memory").read_text(encoding="ascii").strip() == "2"
+    return False
+
+
+def _uncommitted() -> str:
+    """How much memory the system would still lend."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        fields = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        return f"{max(0, fields['CommitLimit'] - fields['Committed_AS']) * 1024:,} bytes are free"
+    return "how much is free is unknown"
 
 
 def _create_file(num_bytes: int) -> Segment:
@@ -173,11 +211,9 @@ def _create_file(num_bytes: int) -> Segment:
         try:
             return _create_file_in(directory, num_bytes)
         except OSError as error:
-            statistics = os.statvfs(directory)
-            free = statistics.f_bavail * statistics.f_frsize
-            problems.append(f"{directory}: {error.strerror}, {free} bytes are free")
+            problems.append(f"{directory}: {error.strerror}, {free_bytes(directory)}")
     raise CommunicationError(
-        f"cannot make a file of {num_bytes} bytes for shared memory ({'; '.join(problems) or 'no directory for it'}). "
+        f"cannot make a file of {num_bytes:,} bytes to share memory ({'; '.join(problems) or 'no directory for it'}). "
         "Make room there (containers: a larger --shm-size) or set TMPDIR to a directory that has it"
     )
 
@@ -186,9 +222,7 @@ def _create_file_in(directory: Path, num_bytes: int) -> Segment:
     path = directory / f"ringlet-{secrets.token_hex(16)}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        if hasattr(os, "posix_fallocate"):  # now, so that a full file system is an error here and no SIGBUS later
-            os.posix_fallocate(descriptor, 0, max(num_bytes, 1))
-        os.ftruncate(descriptor, max(num_bytes, 1))
+        reserve(descriptor, num_bytes)
         buffer = _map(descriptor, num_bytes)
         token = _make_token("file", path, num_bytes, os.fstat(descriptor))
     except BaseException:

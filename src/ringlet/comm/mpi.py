@@ -7,6 +7,7 @@ which count in 32 bits, can send.
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from ringlet.comm.streams import drain_streams
 from ringlet.comm.window import Window
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner, call_last
 
 MAX_COUNT = 1 << 30
 """Elements or bytes of one MPI call."""
@@ -187,6 +189,8 @@ class MpiWindow(Window):
         self._mpi = mpi
         self._window = mpi.Win.Allocate(num_bytes if communicator.Get_rank() == 0 else 0, 1, comm=communicator)
         self._copy = np.zeros(num_bytes, np.uint8)
+        self._owner = Owner()
+        self._rank = communicator.Get_rank()
         if communicator.Get_rank() == 0:
             self._window.Lock(0, mpi.LOCK_EXCLUSIVE)
             self._transfer(self._window.Put, self._copy)
@@ -197,6 +201,7 @@ class MpiWindow(Window):
     @contextmanager
     def locked(self, num_bytes: int | None = None) -> Iterator[Array]:
         """A copy of the window."""
+        self._owner.check("the lock of a window", self._rank)
         part = self._copy[:num_bytes]
         self._window.Lock(0, self._mpi.LOCK_EXCLUSIVE)
         try:
@@ -217,11 +222,13 @@ class MpiWindow(Window):
 
         thread = threading.Thread(target=look, name="ringlet-window", daemon=True)
         thread.start()
-        finish = weakref.finalize(self, over.set)
+        owner = self._owner
+        finish = weakref.finalize(self, lambda: over.set() if owner.is_here else None)
 
         def end() -> None:
-            finish()
-            thread.join()
+            if owner.is_here:
+                finish()
+                thread.join()
 
         atexit.register(end)
 
@@ -239,14 +246,24 @@ def _pieces(array: Array) -> Iterator[Array]:
 
 
 def _load_mpi() -> Any:
-    """mpi4py's module; importing it initialises MPI, for threads."""
+    """mpi4py's module; importing it initialises MPI, for threads.
+
+    mpi4py would also end MPI in processes that were forked from this one, in the name of the rank.
+    """
+    is_new = "mpi4py.MPI" not in sys.modules
     try:
+        import mpi4py
+
+        if is_new:
+            mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommunicationError(
             f"MPI cannot be used ({error}). Install mpi4py and an MPI: pip install 'ringlet[mpi]', or on a cluster "
             "load its MPI module and build for it: pip install --no-binary mpi4py mpi4py"
         ) from error
+    if is_new:
+        call_last(lambda: MPI.Finalize() if MPI.Is_initialized() and not MPI.Is_finalized() else None)
     return MPI
 
 

@@ -27,6 +27,7 @@ from ringlet.comm.single import SingleCommunicator
 from ringlet.comm.streams import flush_streams
 from ringlet.comm.window import LocalWindow, Window
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
 
 GENERIC_CHUNK_BYTES = 1 << 20
 """How much of each rank is combined at once where NumPy does it."""
@@ -59,6 +60,7 @@ class NodeCommunicator(Communicator):
         """``lane`` 1 is the second channel of the segment, for what is started."""
         self.rank = rank
         self.size = size
+        self._owner = Owner()
         self._segment: Segment | None = segment
         start = lane * _lane_bytes(size)
         memory = segment.buffer[start : start + layout.channel_bytes(size)]
@@ -230,14 +232,14 @@ class NodeCommunicator(Communicator):
 
     def fail(self) -> None:
         """End all waiting in collectives that are called, on all ranks and for good: so a thread leaves that must."""
-        if self._channel is not None:
+        if self._channel is not None and self._owner.is_here:
             self._channel.fail(self.rank)
 
     def abort(self, exit_code: int) -> None:
         """Tell all ranks that wait for this one, then end this process at once; the launcher ends the others."""
         for communicator in list(_OPEN):
             channel = communicator._channel
-            if channel is not None:
+            if channel is not None and communicator._owner.is_here:
                 channel.fail(communicator.rank)
         flush_streams()
         os._exit(exit_code)
@@ -246,9 +248,10 @@ class NodeCommunicator(Communicator):
         """Finish what was started; ranks that still wait for this one get an error."""
         if self._channel is None:
             return
-        if self._background is not None:
-            self._background.close()
-        self._control["closed"] = 1
+        if self._owner.is_here:
+            if self._background is not None:
+                self._background.close()
+            self._control["closed"] = 1
         self._channel = None
         self._segment = None
         _OPEN.discard(self)
@@ -257,6 +260,7 @@ class NodeCommunicator(Communicator):
     def _open_channel(self, collective: str) -> Channel:
         if self._channel is None:
             raise CommunicationError(f"{collective} was called on a closed communicator: call it before close()")
+        self._owner.check(collective, self.rank)
         return self._channel
 
     def _reduction(self, channel: Channel, collective: str, array: Array, op: Op) -> tuple[bytes, Form | None]:

@@ -13,6 +13,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Any, final
 from weakref import WeakSet
 
@@ -21,12 +22,14 @@ import numpy as np
 from ringlet.comm.contract import Array, Communicator, Op
 from ringlet.comm.environments import World
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
+from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
 from ringlet.comm.memory import machine_id
 from ringlet.comm.streams import flush_streams
 from ringlet.comm.window import Window
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.comm.wired import WiredCommunicator
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner, never_destroy_in_copies
 
 PATIENCE = timedelta(minutes=30)
 """How long a collective waits for ranks that do not come: PyTorch's own default."""
@@ -60,6 +63,8 @@ def join_torch(world: World | None = None, *, gpus: bool = True) -> Communicator
             "torch.distributed was asked for, but this process was not started by torchrun (RANK, WORLD_SIZE and "
             "MASTER_ADDR are not set). Start it with: torchrun --nproc-per-node 2 script.py"
         )
+    if world.local_size == world.size:
+        stay_on_this_machine(os.environ)
     store, rank, size = next(iter(distributed.rendezvous("env://", world.rank, world.size, timeout=PATIENCE)))
     return _over_store(store, rank, size, _default_backend() if gpus else "gloo", ranks_per_node_from_environment())
 
@@ -79,17 +84,27 @@ def torch_communicator(group: Any, ranks_per_node: int | None = None) -> Communi
 def _own_store(group: Any, rank: int, backend: str) -> Any:
     """A store that rank 0 keeps; the others are told its address over ``group``."""
     torch = _load_torch()
+    only_here = _is_one_machine(torch, group, backend)
+    if only_here:
+        stay_on_this_machine(os.environ)
     address = np.zeros(256, np.uint8)
     store = None
     if rank == 0:
         host = os.environ.get("MASTER_ADDR") or socket.getfqdn()
-        store = torch.distributed.TCPStore(host, 0, is_master=True, timeout=PATIENCE, wait_for_workers=False)
-        text = f"{store.port} {host}".encode()
-        address[: len(text)] = np.frombuffer(text, np.uint8)
+        store, text = open_store(host, only_here=only_here, timeout=PATIENCE)
+        address[: len(text)] = np.frombuffer(text.encode(), np.uint8)
     tensor = torch.from_numpy(address).to(_device(torch, backend))
     torch.distributed.broadcast(tensor, torch.distributed.get_global_rank(group, 0), group=group)
-    port, host = tensor.cpu().numpy().tobytes().rstrip(b"\0").decode().split(" ")
-    return store or torch.distributed.TCPStore(host, int(port), is_master=False, timeout=PATIENCE)
+    return store or join_store(tensor.cpu().numpy().tobytes().rstrip(b"\0").decode(), timeout=PATIENCE)
+
+
+def _is_one_machine(torch: Any, group: Any, backend: str) -> bool:
+    """Whether all ranks of ``group`` are on one machine; every rank of it must call."""
+    own = blake2b(_machine_key(), digest_size=32).digest()
+    tensor = torch.tensor(list(own), dtype=torch.uint8, device=_device(torch, backend))
+    rows = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size(group))]
+    torch.distributed.all_gather(rows, tensor, group=group)
+    return all(bool((row == tensor).all()) for row in rows)
 
 
 def _over_store(store: Any, rank: int, size: int, backend: str, ranks_per_node: int | None) -> Communicator:
@@ -111,11 +126,14 @@ class TorchWire(Wire):
         self._device = _device(self._torch, backend)
         self._group = _make_group(self._torch, store, name_in_store, rank, size, backend)
         self._subsets: Counter[tuple[int, ...]] = Counter()
+        self._owner = Owner()
+        never_destroy_in_copies(self)
         _OPEN.add(self)
 
     def let_go(self) -> None:
         """End the group's threads; nothing travels from now on."""
-        self._group = self._store = None
+        if self._owner.is_here:
+            self._group = self._store = None
 
     def reduces(self, dtype: np.dtype[Any], op: Op) -> bool:
         """What every backend knows; minima and maxima of whole numbers only, because of NaN."""
@@ -168,7 +186,7 @@ class TorchWire(Wire):
 
     def machines(self) -> list[int]:
         """Ranks with the same host name since the same start of the system; the lowest stands for the machine."""
-        keys = WiredCommunicator(self).allgather_bytes(f"{socket.gethostname()} {machine_id()}".encode())
+        keys = WiredCommunicator(self).allgather_bytes(_machine_key())
         return [keys.index(key) for key in keys]
 
     def subset(self, ranks: Sequence[int]) -> TorchWire:
@@ -197,6 +215,10 @@ class TorchWire(Wire):
     def _tensor(self, array: Array) -> Any:
         """The array's own memory, or a copy on the device that the backend works on."""
         return self._torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
+
+
+def _machine_key() -> bytes:
+    return f"{socket.gethostname()} {machine_id()}".encode()
 
 
 def _copy_back(tensor: Any, array: Array) -> None:

@@ -1,7 +1,9 @@
 """Memory that every rank reads and writes by itself, without the others' doing: a window with one lock.
 
 Among ranks of one machine it is shared memory, and the lock is the kernel's lock of a file that has no name any more:
-a rank that ends, however it ends, lets go of it. Between machines see :class:`ringlet.comm.mpi.MpiWindow`.
+a rank that ends, however it ends, lets go of it. The kernel guards the locks of a file by one of its own; what a rank
+has written before it lets go is seen by the next one that holds it, on every processor. Between machines see
+:class:`ringlet.comm.mpi.MpiWindow`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
 
 if TYPE_CHECKING:
     from ringlet.comm.contract import Communicator
@@ -43,6 +46,8 @@ class LocalWindow(Window):
 
     def __init__(self, comm: Communicator, num_bytes: int) -> None:
         self.num_bytes = num_bytes
+        self._owner = Owner()
+        self._rank = comm.rank
         self._memory: Bytes = comm.shared_array(num_bytes, np.uint8)
         self._descriptor = -1
         if comm.size > 1:
@@ -54,6 +59,7 @@ class LocalWindow(Window):
         if self._descriptor < 0:
             yield self._memory[:num_bytes]
             return
+        self._owner.check("the lock of a window", self._rank)
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield self._memory[:num_bytes]
@@ -61,7 +67,7 @@ class LocalWindow(Window):
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if getattr(self, "_descriptor", -1) >= 0 and self._owner.is_here:
             with suppress(OSError):
                 os.close(self._descriptor)
 

@@ -21,6 +21,7 @@ from ringlet.comm.single import SingleCommunicator
 from ringlet.comm.window import Window
 from ringlet.comm.wire import Wire
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
 
 NO_THREADS = (
     "collectives cannot be started here: this MPI does not let several threads communicate (MPI_THREAD_MULTIPLE). "
@@ -41,6 +42,7 @@ class WiredCommunicator(Communicator):
         self._local = SingleCommunicator()
         self._background = None if spare is None else Background(lambda: WiredCommunicator(spare))
         self._closed = False
+        self._owner = Owner()
 
     @property
     def local(self) -> Communicator:
@@ -169,12 +171,14 @@ class WiredCommunicator(Communicator):
 
     def abort(self, exit_code: int) -> None:
         """End the job."""
+        if not self._owner.is_here:
+            self._local.abort(exit_code)
         self._wire.abort(exit_code)
 
     def close(self) -> None:
         """Finish what was started; the wire itself stays until the process ends, as others may still use it."""
         self._closed = True
-        if self._background is not None:
+        if self._background is not None and self._owner.is_here:
             self._background.close()
 
     def _reduce_part(self, flat: Array, counts: Sequence[int], op: Op) -> Array:
@@ -205,6 +209,7 @@ class WiredCommunicator(Communicator):
     def _check_open(self, collective: str) -> None:
         if self._closed:
             raise CommunicationError(f"{collective} was called on a closed communicator: call it before close()")
+        self._owner.check(collective, self.rank)
 
 
 def _row_signature(array: Array) -> int:

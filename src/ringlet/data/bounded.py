@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import DataError
+from ringlet.io.space import free_bytes
 
 MEBIBYTE = 1 << 20
 IN_MEMORY_ALLOWANCE = 48 * MEBIBYTE
@@ -70,19 +72,46 @@ def inflate(stream: Stream, num_bytes: int, compressed_size: int, path: Path) ->
     The caller turns the decompressor's own exceptions into DataError.
     """
     check_plausible(num_bytes, compressed_size, path)
-    if num_bytes <= 2 * compressed_size + IN_MEMORY_ALLOWANCE:
-        target = np.empty(num_bytes, dtype=np.uint8)
-    else:
-        with tempfile.TemporaryFile() as unnamed:
-            target = np.asarray(np.memmap(unnamed, dtype=np.uint8, mode="w+", shape=(num_bytes,)))
+    if num_bytes > 2 * compressed_size + IN_MEMORY_ALLOWANCE:
+        return _inflate_to_file(stream, num_bytes, path)
+    target = np.empty(num_bytes, dtype=np.uint8)
+    position = 0
+    for chunk in _chunks(stream, num_bytes, path):
+        target[position : position + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+        position += len(chunk)
+    return target
+
+
+def _inflate_to_file(stream: Stream, num_bytes: int, path: Path) -> NDArray[np.uint8]:
+    """Into a temporary file, which is mapped when all is there: so no more room is taken than there is content, and a
+    full file system is an error, not the end of the process."""
+    with tempfile.TemporaryFile(buffering=0) as unnamed:
+        for chunk in _chunks(stream, num_bytes, path):
+            _write(unnamed, chunk, num_bytes, path)
+        return np.asarray(np.memmap(unnamed, dtype=np.uint8, mode="c", shape=(num_bytes,)))
+
+
+def _chunks(stream: Stream, num_bytes: int, path: Path) -> Iterator[bytes]:
     position = 0
     while position < num_bytes:
         chunk = stream.read(min(_CHUNK, num_bytes - position))
         if not chunk:
             raise DataError(f"{path}: truncated: expected {num_bytes:,} bytes of content, found {position:,}")
-        target[position : position + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+        yield chunk
         position += len(chunk)
-    return target
+
+
+def _write(file: IO[bytes], data: bytes, num_bytes: int, path: Path) -> None:
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        folder = Path(tempfile.gettempdir())
+        raise DataError(
+            f"{path}: no room to unpack it: {num_bytes:,} bytes are needed in {folder}, {free_bytes(folder)} "
+            f"({error.strerror}). Make room there, or set TMPDIR to a directory that has it"
+        ) from error
 
 
 def check_plausible(num_bytes: int, compressed_size: int, path: Path) -> None:

@@ -21,6 +21,7 @@ from ringlet.data.normalization import Normalization
 from ringlet.data.partition import PARTITIONS, Cut
 from ringlet.data.source import Indices, Source
 from ringlet.errors import ConfigError, DataError, UnknownNameError
+from ringlet.forks import Owner
 
 QUICK = 0.25e-3
 """Seconds; a batch that is made in less is not worth a thread: handing it over takes about as long."""
@@ -163,6 +164,7 @@ class _Maker:
 
 def ahead(make: Callable[[int], Batch], steps: Iterable[int], depth: int) -> Generator[Batch, None, None]:
     """``make(step)`` for each step, computed up to ``depth`` ahead by one thread that ends with the generator."""
+    owner = Owner()
     ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
     free = threading.Semaphore(depth)
     stopped = threading.Event()
@@ -177,9 +179,10 @@ def ahead(make: Callable[[int], Batch], steps: Iterable[int], depth: int) -> Gen
             free.release()
             yield item
     finally:
-        stopped.set()
-        free.release()
-        thread.join()
+        if owner.is_here:  # the thread is not in a copy of this process, but may have left its locks closed there
+            stopped.set()
+            free.release()
+            thread.join()
 
 
 def _produce(

@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.comm.channel.fence import lock_fence, memory_fence
 from ringlet.comm.channel.layout import process_namespace
 from ringlet.comm.contract import Communicator
 from ringlet.guards.processes import process_state
@@ -68,6 +69,7 @@ class Board:
     def __init__(self, comm: Communicator) -> None:
         memory = comm.shared_array((comm.local_size, ROW.itemsize), np.uint8)
         self._rows: NDArray[Any] = memory.view(ROW).reshape(-1)
+        self._order_memory = memory_fence() if comm.local_size > 1 else lock_fence()
         self._place = comm.local_rank
         self._own = self._rows[self._place]
         self._namespace = process_namespace()
@@ -99,6 +101,7 @@ class Board:
         """What all threads of this rank are doing."""
         data = text.encode()[:MAX_STACKS]
         self._own["stacks"][: len(data)] = np.frombuffer(data, np.uint8)
+        self._order_memory()
         self._own["stacks_length"] = len(data)
 
     def mark_stalled(self, stalled: bool) -> None:
@@ -143,6 +146,7 @@ class Board:
         """The stacks of the machine's rank ``place``, if it has shown them."""
         row = self._rows[place]
         length = int(row["stacks_length"])
+        self._order_memory()
         return row["stacks"][:length].tobytes().decode(errors="replace") if length else None
 
     def statuses(self, now: float) -> list[Status]:

@@ -22,6 +22,7 @@ from typing import Self, final
 
 from ringlet.comm.contract import Communicator
 from ringlet.errors import EXIT_RANK_DIED
+from ringlet.forks import Owner
 from ringlet.guards.board import Board, Status
 from ringlet.guards.pace import Pace
 from ringlet.guards.processes import all_stacks, whereabouts
@@ -59,6 +60,7 @@ class StallDetector:
         self, comm: Communicator, limit_seconds: float | None = None, *, describe: Callable[[], str] = str
     ) -> None:
         self._comm = comm
+        self._owner = Owner()
         self._describe = describe
         alone = comm.size == 1 and limit_seconds is None and not messages.is_rank()
         self._pace = Pace(limit_seconds or None)
@@ -109,6 +111,8 @@ class StallDetector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._owner.is_here:  # a copy of the rank leaves; the rank does not
+            return
         if self._thread is not None:
             self._finished.set()
             self._thread.join()

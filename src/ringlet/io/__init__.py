@@ -1,4 +1,5 @@
 """Files and their formats, for all packages: takes values and arrays, gives bytes, and back without trust in them.
 
-``jsontext`` is JSON from strangers, ``safetensors`` named arrays, ``locks`` marks of files that are in use.
+``jsontext`` is JSON from strangers, ``safetensors`` named arrays, ``locks`` marks of files that are in use, ``space``
+room for files that are mapped into memory.
 """

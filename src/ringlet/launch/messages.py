@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from ringlet.forks import Owner
 from ringlet.launch.processes import REPORT_VARIABLE
 
 MAX_TEXT = 200_000
@@ -58,11 +59,14 @@ class MessageReader:
 
 
 _to_launcher: int | None = None
+_owner = Owner()
+"""A copy of the rank must not speak for it."""
 
 
 def connect_launcher() -> None:
     """Take over the file descriptor for messages that the launcher left; processes started later must not have it."""
-    global _to_launcher
+    global _to_launcher, _owner
+    _owner = Owner()
     text = os.environ.pop(REPORT_VARIABLE, "")
     if text.isascii() and text.isdecimal():
         _to_launcher = int(text)
@@ -71,12 +75,12 @@ def connect_launcher() -> None:
 
 def is_rank() -> bool:
     """Whether this process is a rank that a launcher of ours started and hears."""
-    return _to_launcher is not None
+    return _to_launcher is not None and _owner.is_here
 
 
 def report(message: bytes) -> bool:
     """Tell the launcher; False if there is none or it does not listen any more."""
-    return _to_launcher is not None and send(_to_launcher, message)
+    return _to_launcher is not None and _owner.is_here and send(_to_launcher, message)
 
 
 def send(descriptor: int, message: bytes) -> bool:

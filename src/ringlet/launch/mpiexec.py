@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ringlet.comm.loopback import INTERFACE, loopback_environment
 from ringlet.errors import UsageError
 from ringlet.launch.plan import LaunchPlan
 
@@ -50,14 +51,18 @@ class MpiLauncher:
     ) -> tuple[list[str], dict[str, str]]:
         """The command that starts ``program`` on all ranks, and variables it needs. Files go to ``folder``."""
         start = [self.path, "-n", str(plan.size)]
+        here = loopback_environment(environ) if plan.stays_here else {}
         if self.flavour == "hydra":
-            return [*start, *_hosts_file(plan, folder, "{name}:{slots}", "-f"), *program], {}
+            iface = ["-iface", INTERFACE] if here and not environ.get("HYDRA_IFACE") else []
+            return [*start, *iface, *_hosts_file(plan, folder, "{name}:{slots}", "-f"), *program], here
         if self.flavour == "openmpi":
             hosts = _hosts_file(plan, folder, "{name} slots={slots}", "--hostfile")
             root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
             names = [name for name in sorted(environ) if name.startswith("RINGLET_") or name in _PASSED_ON]
             exports = [word for name in names for word in ("-x", name)]
-            return [*start, "--bind-to", "none", "--oversubscribe", *root, *hosts, *exports, *program], {}
+            if here and not environ.get("OMPI_MCA_btl"):
+                here["OMPI_MCA_btl"] = "^tcp,ofi"
+            return [*start, "--bind-to", "none", "--oversubscribe", *root, *hosts, *exports, *program], here
         kind = "pmix" if self.family == "openmpi" else "pmi2"
         options = [f"--mpi={kind}", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered"]
         if not plan.hosts:
@@ -84,11 +89,19 @@ def _write(folder: Path, text: str) -> str:
     return str(file)
 
 
-def find_mpi() -> MpiLauncher:
-    """The launcher to use. Raises :class:`UsageError` that says what is missing or does not fit."""
+def mpi_library() -> str:
+    """What the MPI of mpi4py says about itself, or why it cannot be loaded; empty without mpi4py."""
+    return "" if find_spec("mpi4py") is None else _output_of([sys.executable, "-c", _LIBRARY_PROBE])
+
+
+def find_mpi(library: str | None = None) -> MpiLauncher:
+    """The launcher to use. Raises :class:`UsageError` that says what is missing or does not fit.
+
+    ``library`` is what :func:`mpi_library` gives, if that is known.
+    """
     if find_spec("mpi4py") is None:
         raise UsageError('MPI cannot be used: mpi4py is not installed. Install it with: pip install "ringlet[mpi]"')
-    library = _output_of([sys.executable, "-c", _LIBRARY_PROBE])
+    library = mpi_library() if library is None else library
     family = _family(library)
     if not family:
         last = (library.strip().splitlines() or ["nothing"])[-1]

@@ -12,6 +12,9 @@ from ringlet.launch.messages import is_rank
 
 LAUNCHERS = ("auto", "mpi", "local")
 LAUNCHER_VARIABLE = "RINGLET_LAUNCHER"
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "PE_HOSTFILE", "LOADL_HOSTFILE",
+               "COBALT_NODEFILE", "HYDRA_HOST_FILE")  # fmt: skip
+"""Where they are set, mpiexec and srun take the machines from there."""
 MAX_WORKERS = 65536
 MAX_THREADS = 4096
 MAX_RESTARTS = 10_000
@@ -26,7 +29,8 @@ class LaunchPlan:
     hosts: tuple[Host, ...] = ()
     """Default: this machine."""
     launcher: str = "auto"
-    """``mpi``, ``local`` (plain processes on this machine) or ``auto``: RINGLET_LAUNCHER, else MPI where it works."""
+    """``mpi``, ``local`` (plain processes on this machine) or ``auto``: RINGLET_LAUNCHER, else plain processes on one
+    machine and MPI on several; see ``starting.choose``."""
     threads: int | None = None
     """Threads of every rank; default: the machine's cores divided among its ranks."""
     output: str = "plain"
@@ -74,6 +78,11 @@ class LaunchPlan:
     def is_local(self) -> bool:
         """Whether all ranks run on this machine."""
         return all(host.is_this_machine for host in self.hosts)
+
+    @property
+    def stays_here(self) -> bool:
+        """Whether all ranks run on this machine, whoever starts them: a cluster's allocation may have others."""
+        return self.is_local and (bool(self.hosts) or not any(os.environ.get(name) for name in ALLOCATIONS))
 
     def chosen_launcher(self) -> str:
         """``launcher``, with ``auto`` replaced by what RINGLET_LAUNCHER says, if anything."""

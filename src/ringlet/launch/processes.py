@@ -57,8 +57,16 @@ class Processes:
         self._pipes: dict[int, dict[int, int]] = {}
         self.memory = MemoryWatch()
 
-    def start(self, rank: int, command: Sequence[str], environ: Mapping[str, str], *, inherit: bool = False) -> int:
-        """Start a rank and give its process id. ``inherit`` hands down all file descriptors (those of MPI)."""
+    def start(
+        self,
+        rank: int,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        inherit: bool = False,
+        descriptors: Sequence[int] = (),
+    ) -> int:
+        """Start a rank and give its process id. It inherits ``descriptors``, or with ``inherit`` all there are."""
         report, report_end = os.pipe()
         os.set_inheritable(report_end, True)
         try:
@@ -69,7 +77,7 @@ class Processes:
                 stderr=subprocess.PIPE,
                 env={**environ, REPORT_VARIABLE: str(report_end)},
                 close_fds=not inherit,
-                pass_fds=() if inherit else (report_end,),
+                pass_fds=() if inherit else (report_end, *descriptors),
                 start_new_session=True,
             )
         finally:

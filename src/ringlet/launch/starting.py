@@ -15,9 +15,9 @@ from pathlib import Path
 from ringlet.errors import EXIT_RANK_DIED, UsageError
 from ringlet.launch.frames import STDERR
 from ringlet.launch.job import SIGNAL_BASE, Job, Outcome
-from ringlet.launch.local import LocalRanks
+from ringlet.launch.local import LocalRanks, PlainProcesses
 from ringlet.launch.mpi import MpiRanks
-from ringlet.launch.mpiexec import MpiLauncher, find_mpi
+from ringlet.launch.mpiexec import MPIEXEC_VARIABLE, MpiLauncher, find_mpi, mpi_library
 from ringlet.launch.output import Write, create_output
 from ringlet.launch.plan import LaunchPlan, must_start
 from ringlet.launch.probe import answering_hosts, without_absent
@@ -36,13 +36,20 @@ def start(command: Sequence[str], plan: LaunchPlan) -> int:
     Within a rank that a launcher has started already, the command runs in this process as that rank.
     """
     words = _checked(command)
-    return _start_or_join(lambda _plan, _progressed: words, plan)
+    return _start_or_join(lambda _plan, _progressed: words, plan, wants_mpi=True)
 
 
 def relaunch(
-    arguments: Sequence[str], plan: LaunchPlan, *, checkpoints: Path | None = None, again: Sequence[str] = ()
+    arguments: Sequence[str],
+    plan: LaunchPlan,
+    *,
+    checkpoints: Path | None = None,
+    again: Sequence[str] = (),
+    wants_mpi: bool = False,
 ) -> int:
     """Run ``ringlet`` with these arguments on all ranks of the plan; the exit code of the job.
+
+    ``wants_mpi``: it uses MPI itself, also on one machine.
 
     With restarts: a new entry in the folder ``checkpoints`` is progress, and arguments of later attempts then end with
     ``again``.
@@ -52,17 +59,19 @@ def relaunch(
         number = [] if actual.size == plan.size else ["-n", str(actual.size)]
         return ["-m", "ringlet", *arguments, *(again if has_progressed else ()), *number]
 
-    return _start_or_join(command, plan, checkpoints)
+    return _start_or_join(command, plan, checkpoints, wants_mpi=wants_mpi)
 
 
-def _start_or_join(command: Command, plan: LaunchPlan, checkpoints: Path | None = None) -> int:
+def _start_or_join(
+    command: Command, plan: LaunchPlan, checkpoints: Path | None = None, *, wants_mpi: bool = False
+) -> int:
     if not must_start(plan):
         from ringlet.launch import worker
 
         return worker.run(command(plan, False))
     if plan.restarts:
         restart_delay(1)  # a mistake there is better told before anything starts
-    launcher = choose(plan)
+    launcher = choose(plan, wants_mpi=wants_mpi)
     with caught_signals() as caught:
         supervisor = Supervisor(plan.restarts, _Attempts(command, plan, launcher, caught).run, _say)
         supervisor.caught = caught
@@ -79,7 +88,7 @@ class _Attempts:
 
     command: Command
     plan: LaunchPlan
-    launcher: MpiLauncher | None
+    launcher: MpiLauncher | PlainProcesses
     caught: list[int]
     cause: str | None = None
 
@@ -92,7 +101,7 @@ class _Attempts:
     def _run(self, number: int, has_progressed: bool) -> Outcome:
         """On the hosts that are there, if the plan can do without some."""
         plan = self.plan
-        if plan.min_workers is not None and self.launcher is not None and not plan.is_local:
+        if plan.min_workers is not None and isinstance(self.launcher, MpiLauncher) and not plan.is_local:
             present = answering_hosts(plan.hosts, self.launcher, os.environ, caught=self.caught)
             if self.caught:
                 return Outcome(SIGNAL_BASE + self.caught[0], asked=self.caught[0])
@@ -125,7 +134,7 @@ def execute(
     seconds: float | None = None,
 ) -> Outcome:
     """Start ranks once, pass what they print to ``write`` and failures to ``tell`` (default: also ``write``)."""
-    launcher = choose(plan)
+    launcher = choose(plan, wants_mpi=True)
     with caught_signals() as caught:
         return _run(command, plan, launcher, write, tell=tell, seconds=seconds, caught=caught)
 
@@ -133,7 +142,7 @@ def execute(
 def _run(
     command: Sequence[str],
     plan: LaunchPlan,
-    launcher: MpiLauncher | None,
+    launcher: MpiLauncher | PlainProcesses,
     write: Write,
     *,
     caught: list[int],
@@ -155,29 +164,40 @@ def _run(
         return supervise(ranks, job, caught)
 
 
-def _start(command: Sequence[str], plan: LaunchPlan, launcher: MpiLauncher | None, environ: Mapping[str, str]) -> Ranks:
-    if launcher is not None:
+def _start(
+    command: Sequence[str], plan: LaunchPlan, launcher: MpiLauncher | PlainProcesses, environ: Mapping[str, str]
+) -> Ranks:
+    if isinstance(launcher, MpiLauncher):
         return MpiRanks(command, plan, launcher, environ)
-    return LocalRanks(command, plan.size, plan.threads, environ)
+    return LocalRanks(command, plan.size, plan.threads, environ, serves_mpi=launcher.serves_mpi)
 
 
 def _say(text: str) -> None:
     write_through(STDERR, f"{text}\n".encode())
 
 
-def choose(plan: LaunchPlan) -> MpiLauncher | None:
-    """The MPI launcher to use; None for plain processes, which ``auto`` takes where MPI does not work."""
+def choose(plan: LaunchPlan, *, wants_mpi: bool) -> MpiLauncher | PlainProcesses:
+    """What starts the ranks.
+
+    ``auto`` takes MPI's launcher for several machines alone. On one machine Ringlet needs no MPI, and launchers listen
+    for connections from everywhere. What may use MPI itself (``wants_mpi``: scripts) still finds it there: ranks of an
+    MPICH are served by this process; for another MPI its launcher is taken where there is one.
+    """
     wish = plan.chosen_launcher()
     if wish == "local":
         if not plan.is_local:
             raise UsageError("the local launcher starts ranks on this machine only: leave out the hosts or use MPI")
-        return None
+        return PlainProcesses()
     if wish == "mpi" or not plan.is_local:
         return find_mpi()
+    if plan.stays_here and not os.environ.get(MPIEXEC_VARIABLE):
+        library = mpi_library() if wants_mpi else ""
+        if not library or library.startswith("MPICH"):
+            return PlainProcesses(serves_mpi=bool(library))
     try:
         return find_mpi()
     except UsageError:
-        return None
+        return PlainProcesses()
 
 
 def _checked(command: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ import gc
 import os
 import runpy
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,9 @@ from types import TracebackType
 from typing import NoReturn
 
 from ringlet.comm import environments
+from ringlet.comm.streams import flush_streams
 from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RankFailedError, RingletError
+from ringlet.forks import Owner
 from ringlet.launch import horovod, messages
 from ringlet.launch.lifeline import die_with_parent
 from ringlet.libraries import remedy
@@ -46,23 +49,49 @@ def main() -> int:
 
 def run(target: Sequence[str]) -> int:
     """Run a script or module in this process, a rank; its exit code. Failures end all ranks and do not return."""
-    world = environments.detect()
+    rank, world = Owner(), environments.detect()
     horovod.tell_place(world)
     if world is not None:
         environments.tell_as_torchrun(world)
     try:
         _execute(target)
-    except SystemExit as leave:
-        return _leave(_exit_code(leave))
-    except KeyboardInterrupt:
-        return _leave(EXIT_KEYBOARD)
-    except RingletError as error:
-        if error.exit_code == EXIT_INTERRUPTED:
-            return _leave_interrupted(error)
-        _fail(error)
+        if not rank.is_here:
+            _end_copy(None)
     except BaseException as error:
-        _fail(error)
+        if not rank.is_here:
+            _end_copy(error)
+        return _end(error)
     return 0
+
+
+def _end(error: BaseException) -> int:
+    """The exit code of a rank that ``error`` has ended, unless that ends all ranks."""
+    if isinstance(error, SystemExit):
+        return _leave(_exit_code(error))
+    if isinstance(error, KeyboardInterrupt):
+        return _leave(EXIT_KEYBOARD)
+    if isinstance(error, RingletError) and error.exit_code == EXIT_INTERRUPTED:
+        return _leave_interrupted(error)
+    return _fail(error)
+
+
+def _end_copy(error: BaseException | None) -> NoReturn:
+    """End a process that was forked from the rank and came to the end of the script: as Python would, to begin with.
+
+    But destructors of libraries, MPI's among them, would end in its name what belongs to the rank: no exit of C.
+    """
+    code = 0
+    if isinstance(error, SystemExit):
+        code = _exit_code(error)
+    elif error is not None:
+        sys.__excepthook__(type(error), error, _own_frames_removed(error.__traceback__))
+        code = EXIT_KEYBOARD if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    flush_streams()
+    os._exit(code)
 
 
 def _execute(target: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ringlet.comm.contract import Communicator
+from ringlet.forks import Owner
 from ringlet.named.buffers import Buffer, make_buffer
 from ringlet.named.checks import Describer
 from ringlet.named.errors import CollectiveError, DuplicateNameError
@@ -42,7 +42,7 @@ class Engine:
         self._counted_joins = 0
         self._counting = threading.Lock()
         self._num_buffers = 0
-        self._process = os.getpid()
+        self._owner = Owner()
         chosen = settings if settings is not None else settings_from_environment()
         self._rounds = Rounds(communicator, self.ranks, chosen, thread=thread and self.size > 1)
 
@@ -120,12 +120,12 @@ class Engine:
 
     def leave(self) -> None:
         """Begin to :meth:`close`, without waiting for others."""
-        if os.getpid() == self._process:
+        if self._owner.is_here:
             self._rounds.leave()
 
     def close(self) -> None:
         """Leave the set: requests that are under way fail on all ranks, and so do later ones. Safe to call twice."""
-        if os.getpid() == self._process:
+        if self._owner.is_here:
             self._rounds.close()
 
     def _together(
@@ -145,11 +145,8 @@ class Engine:
         detail: tuple[int, ...] = (),
         refusal: str = "",
     ) -> Pending:
-        if os.getpid() != self._process:
-            raise CollectiveError(
-                f"'{request.name}' was submitted by a process forked from rank {self.ranks[self.rank]}: expected the "
-                "rank itself, as a copy of it has no place among the ranks"
-            )
+        if not self._owner.is_here:
+            raise CollectiveError(self._owner.explain(f"{request.kind} '{request.name}'", self.ranks[self.rank]))
         key = split_name(request.name)
         signature = self._describer.encoded(request, key.stem, detail, refusal)
         pending = Pending(self._rounds, request, key, signature, buffer, action)

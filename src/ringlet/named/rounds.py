@@ -17,6 +17,7 @@ import numpy as np
 from ringlet.comm.contract import Communicator
 from ringlet.comm.node import NodeCommunicator
 from ringlet.errors import RankFailedError, RingletError
+from ringlet.forks import Owner
 from ringlet.named.errors import ArgumentsError, BrokenEngineError, CollectiveError, LostRankError
 from ringlet.named.execution import Execution, Work
 from ringlet.named.pending import Pending
@@ -47,6 +48,7 @@ class Rounds:
         self.num_joins = 0
         """How often all ranks have joined."""
         self._communicator = communicator
+        self._owner = Owner()
         self._ranks = list(ranks)
         self._settings = settings
         self._table = Table(ranks)
@@ -87,6 +89,8 @@ class Rounds:
 
     def drive(self, pending: Pending) -> None:
         """Run rounds until the request has finished, or sleep while somebody else does."""
+        if not self._owner.is_here:
+            raise CollectiveError(self._owner.explain("wait"))
         with self._lock:
             while self._driving and not pending.finished:
                 pending.awaited = True

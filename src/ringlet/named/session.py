@@ -12,6 +12,7 @@ from ringlet.allocator import keep_freed_memory
 from ringlet.comm import world
 from ringlet.comm.contract import Communicator
 from ringlet.comm.world import NotInitializedError
+from ringlet.forks import Owner
 from ringlet.named import objects
 from ringlet.named.engine import Engine
 from ringlet.named.errors import ArgumentsError
@@ -48,7 +49,7 @@ class _Session:
     def __init__(self, communicator: Communicator) -> None:
         self.rank = communicator.rank
         self.size = communicator.size
-        self.process = os.getpid()
+        self.owner = Owner()
         self.engines: dict[int, Engine] = {}
         self.sets: dict[int, ProcessSet] = {}
         self.trace: Trace | None = None
@@ -128,7 +129,7 @@ def shutdown() -> None:
     """
     global _session, _excluded
     session, _session, _excluded = _session, None, ""
-    if session is None or session.process != os.getpid():  # a forked process has no part in it
+    if session is None or not session.owner.is_here:  # a forked process has no part in it
         return
     for found in session.engines.values():
         found.leave()

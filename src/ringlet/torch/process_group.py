@@ -32,6 +32,7 @@ from ringlet import torch_backend
 from ringlet.allocator import keep_freed_memory
 from ringlet.comm.connect import abort_on_exception
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner, never_destroy_in_copies
 from ringlet.torch import process_group_jobs as jobs
 from ringlet.torch.process_group_meeting import connect_group, own_place
 from ringlet.torch.process_group_messages import Mailbox
@@ -65,6 +66,8 @@ class RingletProcessGroup(ProcessGroup):
         self._lane = Lane(f"group-{name}", lambda _: self._communicator, timeout)
         self._mailbox = Mailbox(place, rank, size, timeout)
         self._together: list[RingletWork] | None = None
+        self._owner = Owner()
+        never_destroy_in_copies(self)
         _show_failures()
         _OPEN.add(self)
 
@@ -94,12 +97,16 @@ class RingletProcessGroup(ProcessGroup):
 
     def shutdown(self, seconds: float = SECONDS_TO_FINISH) -> None:
         """Finish what is under way, if that takes no longer than ``seconds``; nothing can be called from now on."""
+        if not self._owner.is_here:
+            return
         self._lane.close(seconds)
         self._mailbox.close(seconds)
         self._communicator.close()
 
     def abort(self) -> None:
         """Let everything that is under way fail on this rank."""
+        if not self._owner.is_here:
+            return
         self._lane.break_off(CommunicationError(f"process group {self._name} was aborted"))
         self.shutdown()
 
@@ -198,14 +205,17 @@ class RingletProcessGroup(ProcessGroup):
     # -- messages -----------------------------------------------------------------------------------------------------
     def send(self, tensors: Sequence[Tensor], target: int, tag: int = 0) -> Work:
         """To one rank."""
+        self._owner.check("send", self.rank())
         return self._noted(self._mailbox.send(_only(tensors), target, tag))
 
     def recv(self, tensors: Sequence[Tensor], source: int, tag: int = 0) -> Work:
         """From one rank."""
+        self._owner.check("recv", self.rank())
         return self._noted(self._mailbox.receive(_only(tensors), source, tag))
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work:
         """From whichever rank sends first."""
+        self._owner.check("recv", self.rank())
         return self._noted(self._mailbox.receive(_only(tensors), None, tag))
 
     # -- several as one -----------------------------------------------------------------------------------------------
@@ -224,6 +234,7 @@ class RingletProcessGroup(ProcessGroup):
 
     # -- helpers ------------------------------------------------------------------------------------------------------
     def _submit(self, what: str, job: Job, opts: Any = None, timeout: timedelta | None = None) -> Work:
+        self._owner.check(what, self.rank())
         limit = timeout if timeout is not None else getattr(opts, "timeout", None)
         return self._noted(self._lane.submit(what, job, limit if limit and limit > timedelta(0) else None))
 

@@ -10,6 +10,7 @@ neither torchrun nor the user has said how ranks meet, those that Ringlet or mpi
 # mypy: disable-error-code="attr-defined"
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -20,11 +21,12 @@ from time import monotonic
 from typing import Any, final
 from urllib.parse import parse_qs, urlparse
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, Store
 
 from ringlet.comm import environments, world
 from ringlet.comm.contract import Communicator
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
+from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
 from ringlet.comm.memory import Segment, machine_id, share_segment
 from ringlet.comm.node import NodeCommunicator, segment_bytes
 from ringlet.comm.single import SingleCommunicator
@@ -65,6 +67,8 @@ def connect_group(
     meeting = Meeting(store, rank, size, patience, what, stop or threading.Event())
     ranks_per_node = ranks_per_node_from_environment()
     machines = meeting.gather(f"{socket.gethostname()} {machine_id()}".encode())
+    if len(set(machines)) == 1:
+        stay_on_this_machine(os.environ)
     if ranks_per_node is None and len(set(machines)) == 1:
         communicator = _join_node(meeting)
         if communicator is not None:
@@ -145,13 +149,15 @@ def meet_by_launcher(url: str, timeout: timedelta) -> Iterator[tuple[Store, int,
             f"init_process_group was called with {asked}, but the launcher has started this process as rank {rank} of "
             f"{size}. Leave rank and world_size out, or set MASTER_ADDR and MASTER_PORT for ranks of your own"
         )
-    host, store = ("127.0.0.1" if communicator.local_size == size else socket.gethostname()), None
+    store, address = None, ""
+    only_here = communicator.local_size == size
+    if only_here:
+        stay_on_this_machine(os.environ)
     if rank == 0:
-        store = TCPStore(host, 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
-    address = communicator.broadcast_bytes(f"{store.port} {host}".encode() if store is not None else None)
+        store, address = open_store(socket.gethostname(), only_here=only_here, timeout=timeout, size=size)
+    address = communicator.broadcast_bytes(address.encode() if rank == 0 else None).decode()
     if store is None:
-        port, _, host = address.decode().partition(" ")
-        store = TCPStore(host, int(port), size, is_master=False, timeout=timeout)
+        store = join_store(address, timeout=timeout, size=size)
     place = environments.World("", rank, size, communicator.local_rank, communicator.local_size)
     environments.tell_as_torchrun(place)
     yield store, rank, size

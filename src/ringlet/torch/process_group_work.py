@@ -22,6 +22,7 @@ from torch.futures import Future
 from ringlet.comm.contract import Communicator
 from ringlet.comm.node import NodeCommunicator
 from ringlet.errors import CommunicationError
+from ringlet.forks import Owner
 
 Job = Callable[[Communicator], Any]
 """Does something on the communicator of a lane, and gives what it has written: tensors in lists."""
@@ -47,6 +48,7 @@ class RingletWork(Work):
         super().__init__()
         self.what = what
         self._limit = limit
+        self._owner = Owner()
         self._lock = threading.Lock()
         self._finished = threading.Event()
         self._value: Any = None
@@ -68,6 +70,8 @@ class RingletWork(Work):
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """True when it is done; raises what went wrong, or :class:`CommunicationError` if it takes too long."""
+        if not self._finished.is_set():
+            self._owner.check(f"wait for {self.what}")  # its thread is not in a copy of the rank
         limit = timeout if timeout > _NO_LIMIT else self._limit
         if not self._finished.wait(None if limit is None else limit.total_seconds()):
             assert limit is not None

@@ -15,6 +15,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
+from ringlet.forks import Owner
+
 Figures = Mapping[str, float]
 
 
@@ -236,12 +238,15 @@ class EventLog:
         """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
         self.path = path
         self._clock = clock
+        self._owner = Owner()
         self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
         if cut_at is not None and cut_at < path.stat().st_size:
             self._file.truncate(cut_at)
 
     def __call__(self, event: Event) -> None:
         """Write one event; the running means are left out, as they follow from the steps."""
+        if not self._owner.is_here:  # what a copy of the rank does on its way out is no event of the run
+            return
         record = {"event": event_name(event), "time": round(self._clock(), 6)}
         record.update((name, getattr(event, name)) for name in _LOGGED_FIELDS[type(event)])
         self._file.write(_line(record) + "\n")

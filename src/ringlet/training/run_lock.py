@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from ringlet.errors import UsageError
+from ringlet.forks import Owner
 from ringlet.io.locks import try_lock
 
 LOCK = "run.lock"
@@ -74,7 +75,7 @@ class RunLock:
     """The right to write into a run directory, until :meth:`release`, the end of the process or of this object."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self._finalizer = weakref.finalize(self, _release, path, descriptor, os.getpid())
+        self._finalizer = weakref.finalize(self, _release, path, descriptor, Owner())
 
     @classmethod
     def acquire(
@@ -191,10 +192,10 @@ def _read(descriptor: int) -> Holder | None:
         return None
 
 
-def _release(path: Path, descriptor: int, pid: int) -> None:
+def _release(path: Path, descriptor: int, owner: Owner) -> None:
     """Remove the file and unlock; a forked child has the descriptor, but not the lock."""
     with suppress(OSError):
-        if os.getpid() == pid and _is_at(path, descriptor):
+        if owner.is_here and _is_at(path, descriptor):
             path.unlink()
     os.close(descriptor)
 

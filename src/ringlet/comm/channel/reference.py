@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ringlet.comm.channel import elements, layout
 from ringlet.comm.channel.contract import Bytes
+from ringlet.comm.channel.fence import memory_fence
 from ringlet.errors import CommunicationError
 
 MAX_WHOLE_BYTES = 16 << 10
@@ -53,7 +54,7 @@ class Channel:
         self._turn = 0
         self._first = 0
         self._busy = threading.Lock()
-        self._fence = threading.Lock()
+        self._order_memory = memory_fence()
 
     # -- rounds -------------------------------------------------------------------------------------------------------
     def _slot(self, rank: int) -> Bytes:
@@ -61,18 +62,13 @@ class Channel:
         return slot
 
     def _meet(self) -> None:
-        """Arrive and wait for all."""
+        """Arrive and wait for all: what others have written before is seen after, and the other way round."""
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         self._order_memory()
         self._sequences[self._rank] = self._sequence
         for peer in range(self._size):
             self._wait_for(peer)
         self._order_memory()
-
-    def _order_memory(self) -> None:
-        """Taking a lock keeps the processor from moving reads and writes across."""
-        with self._fence:
-            pass
 
     def _reached(self, peer: int) -> bool:
         return (int(self._sequences[peer]) - self._sequence) & 0xFFFFFFFF < 1 << 31
