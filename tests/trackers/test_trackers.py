@@ -121,7 +121,8 @@ def test_three_trackers_have_every_point_once_although_the_run_was_interrupted(t
     run_id = Path("run/mlflow-run").read_text().strip()
     assert client.get_run(run_id).info.status == "KILLED"
     assert gauges(Path("run/metrics.prom").read_text())["ringlet_running", ""] == 0
-    Run(config.replace(resume="3")).execute([], trackers)
+    with pytest.warns(UserWarning, match="supersedes the checkpoints of step 5"):
+        Run(config.replace(resume="3")).execute([], trackers)
     check(tmp_path / "run", monkeypatch)
     finished = client.get_run(run_id)
     assert finished.info.status == "FINISHED"

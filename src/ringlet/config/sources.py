@@ -96,13 +96,13 @@ def _parse_into(settings: Settings, name: str, value: Any, origin: str, problems
 
 
 def _from_toml(name: str, value: Any) -> Any:
-    """TOML knows types; only comma lists need a hand."""
+    """TOML knows types; only lists (tuples here) and comma lists need a hand."""
     known = RunConfig.model_fields.get(name)
     if known is None or typing.get_origin(bare(known.annotation)) is not tuple:
         return value
     if isinstance(value, str):
         return tuple(item.strip() for item in value.split(",") if item.strip())
-    return value
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _from_environment(environment: Mapping[str, str], remarks: list[str]) -> list[tuple[str, str, str]]:
