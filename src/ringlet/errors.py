@@ -90,6 +90,10 @@ class ModelFileError(RingletError):
     """A model file that is missing, damaged or does not belong to its network."""
 
 
+class FileWriteError(RingletError):
+    """A file that could not be written: a full disk, a limit, a file system that fails."""
+
+
 class KernelError(RingletError):
     """Kernels that were asked for but are not there, or arrays that break a kernel's contract."""
 

@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.disk import explain
 from ringlet.errors import ModelFileError, SpecError
 from ringlet.models import jsontext
 from ringlet.models.attributes import Shape, is_integer, show
@@ -78,9 +80,11 @@ def save_model(
         partial.replace(target)
         _synchronise(target.parent)
     except OSError as error:
-        raise ModelFileError(f"cannot write model file {target}: {error}") from error
+        num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+        raise ModelFileError(f"cannot write model file {target}: {explain(error, target, num_bytes)}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return target
 
 

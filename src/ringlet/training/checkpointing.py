@@ -19,6 +19,7 @@ from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
 from ringlet.comm.contract import Op
 from ringlet.config import Interval, RunConfig
+from ringlet.disk import Saving, Say
 from ringlet.engines.contract import FlatTensors
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
@@ -27,7 +28,6 @@ from ringlet.optim import Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.training.progress import Progress
 
-Say = Callable[[str], None]
 AUTO_SECONDS = 10.0
 """Epochs may be shorter than writing a checkpoint: without an interval given there is so much time between two, …"""
 AUTO_SHARE = 0.03
@@ -86,11 +86,20 @@ class Parts:
 class CheckpointKeeper:
     """Writes checkpoints into ``directory`` by the configuration's rules.
 
-    ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there.
+    ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there. A
+    last checkpoint that cannot be written is an error at the end, or the business of whoever has given ``saving``.
     """
 
-    def __init__(self, parts: Parts, directory: Path, say: Say, events_position: Callable[[], int] = lambda: 0) -> None:
-        self._parts, self._say, self._events_position = parts, say, events_position
+    def __init__(
+        self,
+        parts: Parts,
+        directory: Path,
+        say: Say,
+        events_position: Callable[[], int] = lambda: 0,
+        saving: Saving | None = None,
+    ) -> None:
+        self._parts, self._events_position = parts, events_position
+        self._saving, self._must_check = saving or Saving(say), saving is None
         self._interval = Interval.parse(parts.config.checkpoint_every)
         self._rank = parts.strategy.comm.rank
         self._writer: BackgroundWriter | None = None
@@ -127,7 +136,9 @@ class CheckpointKeeper:
         """Save the last state, if that was not done, and wait until it is on disk."""
         if self._parts.progress.num_steps > 0:
             self.save()
-        self._settle(CheckpointError)
+        self._settle()
+        if self._must_check:
+            self._saving.check()
         self._parts.strategy.comm.barrier()
 
     def abandon(self) -> None:
@@ -154,16 +165,11 @@ class CheckpointKeeper:
             self._writer.submit(self._checkpoint(values, optimizer, progress))
         self._blocked = monotonic() - self._saved_at
 
-    def _settle(self, fatal: type[Exception] | tuple[()] = ()) -> None:
-        """Wait for the last write; a failure is told and does not end the run, unless it is ``fatal``."""
+    def _settle(self) -> None:
+        """Wait for the last write; a failure is told and does not end the run."""
         if self._writer is None or self._store is None:
             return
-        try:
-            self._writer.wait()
-        except fatal:
-            raise
-        except CheckpointError as error:
-            self._say(f"{error}. Training goes on; the next checkpoint is tried as planned")
+        self._saving.attempt("checkpoint", self._writer.wait, is_needed=True, is_refusal=_is_unwritten)
         if self._parts.config.keep:
             self._store.prune(self._parts.config.keep, () if self.best_step is None else (self.best_step,))
 
@@ -189,6 +195,10 @@ class CheckpointKeeper:
             config=parts.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
+
+
+def _is_unwritten(error: Exception) -> bool:
+    return isinstance(error, CheckpointError)
 
 
 def progress_of_all_ranks(parts: Parts) -> Progress:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from time import sleep
-from typing import TextIO
 
 from ringlet.file_locks import try_lock
 
@@ -16,10 +15,10 @@ _ATTEMPTS, _PAUSE_SECONDS = 5, 0.01
 """A watcher that looks has the lock for an instant; the writer tries again then."""
 
 
-def hold(file: TextIO) -> None:
+def hold(descriptor: int) -> None:
     """Mark an open log as being written, until it is closed or the process ends; nothing where locks do not work."""
     for _ in range(_ATTEMPTS):
-        if try_lock(file.fileno()) is not False:
+        if try_lock(descriptor) is not False:
             return
         sleep(_PAUSE_SECONDS)
 
