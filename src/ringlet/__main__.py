@@ -15,8 +15,10 @@ def main() -> int:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from ringlet import output_streams
     from ringlet.cli.main import main as command_line
 
+    output_streams.install()
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
     return command_line()

@@ -103,6 +103,10 @@ class NewerModelFileError(ModelFileError):
     """A model file in a format of a newer version of Ringlet: nothing is wrong with it."""
 
 
+class FileWriteError(RingletError):
+    """A file that could not be written: a full disk, a limit, a file system that fails."""
+
+
 class KernelError(RingletError):
     """Kernels that were asked for but are not there, or arrays that break a kernel's contract."""
 

@@ -13,8 +13,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import launched
 import supervised
+import terminals
 
 begin = launched.begin
+terminal = terminals.terminal
+own_memory = terminals.own_memory
 begin_for_all = pytest.fixture(launched.beginning, scope="session")
 
 

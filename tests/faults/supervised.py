@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -97,6 +100,15 @@ class Runs:
         """Go on with a run, by default the one that :meth:`train` has begun."""
         return self.finish(self.start("resume", run, "--launcher", "local", *words, **settings), run)
 
+    def go_on_without_reader(self, job: Launched) -> None:
+        """Nobody reads what a job prints any more; a process of it that was stopped goes on then."""
+        process = stopped_process(job)
+        for pipe in (job.process.stdout, job.process.stderr):
+            assert pipe is not None
+            pipe.close()
+        job.process.stdout = job.process.stderr = None
+        os.kill(process, signal.SIGCONT)
+
     def finish(self, job: Launched, run: str = "run") -> Finished:
         """Wait for the end of a run."""
         done = job.finish()
@@ -143,6 +155,22 @@ def _rank_processes(job: Launched, rank: int) -> Iterator[int]:
     for pid in processes_with(job.mark):
         if f"RINGLET_RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             yield pid
+
+
+def stopped_process(job: Launched) -> int:
+    """The process of a job that a fault has stopped, once there is one."""
+    found: list[int] = []
+
+    def look() -> bool:
+        assert job.process.poll() is None, job.finish().stderr
+        for pid in processes_with(job.mark):
+            with contextlib.suppress(OSError):
+                if is_stopped(pid):
+                    found.append(pid)
+        return bool(found)
+
+    wait_until(look)
+    return found[0]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

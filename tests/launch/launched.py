@@ -68,7 +68,8 @@ class Launched:
             self.read[stream] = seen
 
     def finish(self) -> subprocess.CompletedProcess[str]:
-        stdout, stderr = self.process.communicate(timeout=TIMEOUT)
+        """Wait for the end; of a stream that was closed nothing more is known."""
+        stdout, stderr = (data or b"" for data in self.process.communicate(timeout=TIMEOUT))
         stdout, stderr = self.read.get("stdout", b"") + stdout, self.read.get("stderr", b"") + stderr
         return subprocess.CompletedProcess(self.process.args, self.process.returncode, stdout.decode(), stderr.decode())
 

@@ -173,3 +173,21 @@ def test_scalars_and_short_floats_keep_their_type(tmp_path):
     scalar, array = values.load(tmp_path / "v.json")
     assert (type(scalar), scalar) == (np.float32, 1.5)
     assert (array.dtype, array.tolist()) == (value[1].dtype, value[1].tolist())
+
+
+def test_results_come_back_although_nobody_reads_what_ranks_print(begin, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "import ringlet\n"
+        "def work(number):\n"
+        "    print('x' * 200_000)\n"
+        "    return number + 1\n"
+        "if __name__ == '__main__':\n"
+        "    results = ringlet.run(work, 41, num_workers=2, launcher='local')\n"
+        "    sys.stdout = None\n"
+        "    sys.exit(0 if results == [42, 42] else 9)\n"
+    )
+    job = begin(["sh", "-c", 'exec "$0" "$@" >/dev/full', sys.executable, str(script)])
+    done = job.finish()
+    assert done.returncode == 0, done.stderr

@@ -109,9 +109,53 @@ def command_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-def test_output_that_nobody_reads_ends_the_job(begin, script, launcher):
-    job = started(begin, script, launcher, "print('ready', flush=True)\nwhile True:\n    print('x' * 1000)\n")
-    job.process.stdout.close()
-    job.process.stdout = None
-    assert job.process.wait(60) != 0
+LOUD = r"""
+    import os, sys
+    from pathlib import Path
+    from ringlet.comm.environments import detect
+    rank = str(detect().rank)
+    open(sys.argv[1] + "gate" + rank).close()
+    for _ in range(500):
+        print("x" * 1000)
+        print("y" * 1000, file=sys.stderr)
+    Path(sys.argv[1] + "done" + rank).touch()
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("output", ["plain", "prefix"])
+def test_output_that_nobody_reads_neither_ends_nor_blocks_the_ranks(begin, script, launcher, tmp_path, output):
+    """Far more than a pipe holds is printed after the reader has died; no rank notices."""
+    gates = [tmp_path / f"gate{rank}" for rank in range(2)]
+    for gate in gates:
+        os.mkfifo(gate)
+    words = ["-n", "2", "--launcher", launcher, "--output", output, str(script(LOUD)), f"{tmp_path}/"]
+    job = begin([sys.executable, "-m", "ringlet", "run", *words])
+    for pipe in (job.process.stdout, job.process.stderr):
+        pipe.close()
+    job.process.stdout = job.process.stderr = None
+    for gate in gates:
+        gate.open("w").close()
+    assert job.finish().returncode == 7
+    assert sorted(path.name for path in tmp_path.glob("done*")) == ["done0", "done1"]
     job.wait_until_all_gone()
+
+
+def test_a_lost_output_is_told_on_the_other_one(begin, script, launcher, tmp_path):
+    text = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n"
+    words = ["run", "-n", "1", "--launcher", launcher, str(script(text))]
+    done = begin(["sh", "-c", 'exec "$0" "$@" >/dev/full', sys.executable, "-m", "ringlet", *words]).finish()
+    assert done.returncode == 0
+    assert sorted(done.stderr.splitlines()) == [
+        "err",
+        "note: stdout cannot be written any more (No space left on device): what follows is not shown",
+    ]
+
+
+def test_a_closed_terminal_is_told_once_however_often_it_comes(begin, script, launcher):
+    job = started(begin, script, launcher, POLITE)
+    for _ in range(5):
+        job.process.send_signal(signal.SIGHUP)
+    done = job.finish()
+    assert done.returncode == 5
+    assert done.stdout.count(f"asked {int(signal.SIGTERM)}") == 2

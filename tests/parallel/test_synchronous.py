@@ -73,7 +73,10 @@ TRAININGS: dict[str, tuple[dict[str, Any], list[Layout]]] = {
 """What is trained, and by which ranks."""
 STOPPING = MLP | {"num_epochs": 5, "global_batch_size": 72, "steps_per_epoch": 18}
 OTHERS: dict[Layout, dict[str, tuple[str, dict[str, Any]]]] = {
-    TOGETHER[0]: {"memory": ("own_memory", CNN)},
+    TOGETHER[0]: {
+        "memory": ("own_memory", CNN),
+        "interrupted validation": ("validate", MLP | {"num_samples": 400, "global_batch_size": 20}),
+    },
     TOGETHER[1]: {
         "memory": ("own_memory", CNN),
         **{f"diverge {rank}": ("diverge", MLP | {"bad_rank": rank, "local_batch_size": 32}) for rank in (0, 2)},
@@ -200,6 +203,15 @@ def test_one_rank_that_wants_to_stop_stops_all(results: Any, how: str, steps: in
     assert len({result["weights"] for result in found}) == 1
     reasons = {result["stopped"] for result in found}
     assert reasons == ({"enough"} if how == "callback" else {"asked to stop", "another worker was interrupted"})
+
+
+def test_an_interrupted_validation_counts_on_no_rank(results: Any) -> None:
+    """One rank looks after each of its batches; what it saw then is what all ranks go by."""
+    first, last = results(TOGETHER[0], "interrupted validation")
+    assert first == last
+    assert first[0] is None
+    assert first[-1] is not None
+    assert all(totals in (None, first[-1]) for totals in first)
 
 
 def test_the_trace_shows_every_phase_of_every_rank(tmp_path: Path) -> None:

@@ -99,6 +99,31 @@ def stop(comm: Communicator, how: str, **options: Any) -> dict[str, Any]:
     return {"stopped": history.stopped, "steps": steps.count("StepFinished"), "weights": describe(trainer)["weights"]}
 
 
+def validate(comm: Communicator, num_samples: int, **options: Any) -> list[Any]:
+    """Validate again and again; the last rank is interrupted right after each of its looks in turn. Totals or None."""
+    from ringlet.training.interrupts import Control, Wish
+    from ringlet.training.loop import evaluate
+
+    class Flipping(Control):
+        def __init__(self, after: int) -> None:
+            super().__init__()
+            self.left = after
+
+        @property
+        def wish(self) -> Wish:
+            self.left -= 1
+            return Wish("asked to stop", True) if self.left < 0 else Wish()
+
+    trainer = Trainer(communicator=comm, num_samples=num_samples, **options)
+    loader = trainer._plain_loader(trainer._source("validation"))
+    found = []
+    for after in range(2 * loader.num_steps + 2):
+        control = Flipping(after) if comm.rank == comm.size - 1 else Control()
+        meter = evaluate(trainer.replica, loader, trainer.metrics, comm, trainer.num_shards, control)
+        found.append(None if meter is None else meter.totals)
+    return found
+
+
 def timelines(comm: Communicator, path: str, **options: Any) -> dict[str, Any]:
     """Train with a timeline; rank 0 writes the trace."""
     timeline = RecordedTimeline()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import sqlite3
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 from urllib.request import urlopen
 
 import pytest
@@ -171,18 +173,76 @@ def unused_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def test_a_tracker_that_fails_is_switched_off_and_training_goes_on(tmp_path):
-    tracker = Prometheus(tmp_path / "folder" / "file.prom")
-    (tmp_path / "folder").mkdir()
+def test_a_tracker_that_fails_is_switched_off_and_training_goes_on(tmp_path, monkeypatch):
+    tracker = Prometheus(tmp_path / "file.prom")
     step = StepFinished(1, 1, 1, 32, 0.5, {"loss": 1.0}, {})
     tracker(step)
-    (tmp_path / "folder" / "file.prom").unlink()
-    (tmp_path / "folder").rmdir()
+    monkeypatch.setattr(tracker, "_step", None)
     with pytest.warns(UserWarning, match="Prometheus is switched off"):
-        tracker(RunEnded("finished", ""))
+        tracker(step)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tracker(step)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
+def test_a_disk_that_is_full_for_a_while_costs_no_tracker(tmp_path, monkeypatch, number):
+    """Nothing half written stays; when there is room again everything goes on, and TensorBoard reads all of it."""
+    board, gauges = TensorBoard(tmp_path / "board"), Prometheus(tmp_path / "file.prom")
+    monkeypatch.setattr("ringlet.trackers.tensorboard._FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("ringlet.trackers.prometheus._WRITE_SECONDS", 0.0)
+
+    def step(place: int) -> None:
+        for tracker in (board, gauges):
+            tracker(StepFinished(1, place, place, 32, 0.5, {"loss": float(place)}, {}))
+
+    step(1)
+    before = Path("file.prom").read_bytes()
+    with monkeypatch.context() as full:
+        write = os.write
+        full.setattr(
+            "ringlet.io.disk.os.write", lambda descriptor, data: write(descriptor, data[:3]) and refuse(number)
+        )
+        full.setattr(Path, "replace", lambda *_: refuse(number))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            step(2)
+            step(3)
+    assert len(told) == 2, [str(one.message) for one in told]
+    assert all("The run goes on; the next write of" in str(one.message) for one in told)
+    assert Path("file.prom").read_bytes() == before
+    with pytest.warns(UserWarning, match="can be written again"):
+        step(4)
+    for tracker in (board, gauges):
+        tracker(RunEnded("finished", ""))
+    assert scalars(tmp_path / "board", monkeypatch)["step/loss"] == [(place, float(place)) for place in range(1, 5)]
+    assert 'ringlet_updates{run=""} 4.0' in Path("file.prom").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "file.prom"]
+
+
+def refuse(number: int) -> NoReturn:
+    raise OSError(number, os.strerror(number))
+
+
+def test_a_full_database_of_mlflow_is_tried_again(tmp_path, monkeypatch):
+    tracker = MLflow(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setattr("ringlet.trackers.mlflow._FLUSH_SECONDS", 0.0)
+    tracker(StepFinished(1, 1, 1, 32, 0.5, {"loss": 1.0}, {}))
+    with monkeypatch.context() as full:
+
+        def fail(*_: object, **__: object) -> None:
+            problem = sqlite3.OperationalError("database or disk is full")
+            problem.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise RuntimeError("the store failed") from problem
+
+        full.setattr(tracker._client, "log_batch", fail)
+        with pytest.warns(UserWarning, match="The run goes on; the next write of MLflow"):
+            tracker(StepFinished(1, 2, 2, 32, 0.5, {"loss": 2.0}, {}))
+    with pytest.warns(UserWarning, match="can be written again"):
+        tracker(StepFinished(1, 3, 3, 32, 0.5, {"loss": 3.0}, {}))
+    tracker(RunEnded("finished", ""))
+    history = tracker._client.get_metric_history(tracker.run_id, "step/loss")
+    assert sorted((metric.step, metric.value) for metric in history) == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
 def test_mistakes_are_told_before_anything_is_trained(tmp_path, capsys):

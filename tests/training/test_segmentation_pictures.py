@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_training() -> None:
             Path("out/pictures").write_text("in the way")
 
     assert run.execute([spoil]).num_epochs == 3
-    assert len([line for line in said if "pictures cannot be written to out/pictures" in line]) == 1
+    assert len([line for line in said if "out/pictures" in line and "the next picture is tried" in line]) == 1
 
 
 def test_a_trainer_draws_when_told_to() -> None:
@@ -130,10 +130,11 @@ def test_a_trainer_draws_when_told_to() -> None:
 
 
 def test_nothing_half_written_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Image.Image, target: Path, **_: object) -> None:
-        Path(target).write_bytes(b"half")
+    def fail(self: Image.Image, file: BinaryIO, **_: object) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
+    whole = Image.Image.save
     monkeypatch.setattr(Image.Image, "save", fail)
     said: list[str] = []
     source = ShapesSource((3, 16, 16), 8)
@@ -142,7 +143,13 @@ def test_nothing_half_written_stays_behind(monkeypatch: pytest.MonkeyPatch) -> N
     pictures.draw(1)
     pictures.draw(2)
     assert list(Path("pictures").iterdir()) == []
-    assert said == ["pictures cannot be written to pictures (No space left on device): training goes on without them"]
+    assert [line.split(":")[0] for line in said] == ["cannot write pictures/epoch-0001.png"]
+    assert "the disk or quota is full (No space left on device): " in said[0]
+    assert said[0].endswith(" are free. The run goes on; the next picture is tried as planned")
+    monkeypatch.setattr(Image.Image, "save", whole)
+    pictures.draw(3)
+    assert [path.name for path in Path("pictures").iterdir()] == ["epoch-0003.png"]
+    assert said[1:] == ["the picture can be written again"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -58,6 +59,15 @@ def test_it_ends_by_itself_when_the_runs_have(tmp_path: Path):
         lines = list(_until_news(watched, second))
         assert lines[-2:] == [b"event: over\n", b"data: {}\n"]
         assert watched.wait()[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_it_as_well(tmp_path: Path, number: signal.Signals):
+    run = LoggedRun(tmp_path / "run")
+    with Watched(run.path) as watched, closing(watched.stream()) as lines:
+        assert next(line for line in lines if line.startswith(b"event: news"))
+        code, said = watched.end(number)
+    assert (code, said.strip()) == (0, "note: Ctrl-C ends it")
 
 
 def test_it_does_not_wait_for_a_run_that_was_killed(tmp_path: Path):

@@ -127,9 +127,9 @@ class Watched:
         finally:
             connection.close()
 
-    def end(self) -> tuple[int, str]:
-        """Ctrl-C; the exit code and what was said on stderr."""
-        self._process.send_signal(signal.SIGINT)
+    def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
+        """Ctrl-C, or another signal; the exit code and what was said on stderr."""
+        self._process.send_signal(number)
         return self.wait()
 
     def wait(self) -> tuple[int, str]:

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO, cast
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
+from ringlet.io.disk import FULL, explain
 from ringlet.io.locks import try_lock
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SPARE_BYTES = 1 << 16
 """What headers, the manifest and the directory itself may need besides the tensors."""
 MAX_WRITE = 4 << 20
@@ -132,25 +132,8 @@ def _explained(target: Path, num_bytes: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RingletError) as error:
-        if _is_disk_full(error):
-            free = f"{shutil.disk_usage(_existing(target)).free:,}"
-            raise CheckpointError(
-                f"cannot write {target}: the disk or quota is full ({_reason(error)}): about {num_bytes:,} bytes are "
-                f"needed, {free} are free. Older ones are intact. Make room, or keep fewer"
-            ) from error
-        raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
-
-
-def _is_disk_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in DISK_FULL
-
-
-def _existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-
-
-def _reason(error: BaseException) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        hint = ". Older ones are intact. Make room, or keep fewer" if getattr(error, "errno", 0) in FULL else ""
+        raise CheckpointError(f"cannot write {target}: {explain(error, target, num_bytes)}{hint}") from error
 
 
 # -- leftovers --------------------------------------------------------------------------------------------------------
@@ -193,7 +176,7 @@ def remove_partials(parent: Path, is_target: Callable[[str], bool], known: Calla
         try:
             problem = remove_directory(path, known)
         except OSError as error:
-            problem = _reason(error)
+            problem = explain(error, path)
         if problem is not None:
             remarks.append(f"{path} was left alone: {problem}")
     return remarks

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ringlet.output_streams import check_delivered
+
 PLAIN_WIDTH = 160
 TERMINAL_VARIABLE = "RINGLET_TERMINAL"
 
@@ -88,8 +90,9 @@ def heading(message: str) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout."""
+    """One JSON document on stdout; if that is lost, so is the result, and the exit code tells."""
     print(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))
+    check_delivered()
 
 
 def table(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringlet.errors import UsageError
+from ringlet.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
@@ -94,6 +94,15 @@ def start_workers(
     with _fixed_directory(config) as path:
         fixed = [*arguments, *(() if config.run_dir else ("--run-dir", str(path)))]
         return relaunch(fixed, plan, checkpoints=path / CHECKPOINTS, again=again)
+
+
+def delivered(exit_code: int, *, json: bool) -> int:
+    """The exit code of workers, if what they were asked to print has reached its reader: a document that is wanted."""
+    from ringlet.output_streams import check_delivered
+
+    if json and exit_code == EXIT_OK:
+        check_delivered()
+    return exit_code
 
 
 @contextmanager

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ringlet import __version__
+from ringlet import __version__, signals
 from ringlet.cli.examples import with_examples
-from ringlet.errors import EXIT_INTERRUPTED, EXIT_USAGE, RingletError, UnknownNameError
+from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, RingletError, UnknownNameError
+from ringlet.output_streams import OutputLostError, end_with_output
 
 VERBS = {
     "train": "Train a network and write its run directory.",
@@ -34,13 +37,17 @@ VERBS = {
     "doctor": "Say what works on this machine, what is missing and how to get it.",
     "completion": "Print the script that lets a shell complete commands, options and values.",
 }
-EXIT_KILLED = 130
+SIGNAL_BASE = 128
 _ClickException: Any = typer.BadParameter.__mro__[2]
 """The base of the parser's own errors; Typer does not export it."""
 
 
 class StoppedAtOnceError(Exception):
-    """Ctrl-C within a verb; the parser would leave without a word on seeing KeyboardInterrupt."""
+    """A verb was stopped by a signal; the parser would leave without a word on seeing KeyboardInterrupt."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.number = number
 
 
 class LazyGroup(TyperGroup):
@@ -65,8 +72,8 @@ class LazyGroup(TyperGroup):
         """Load and run the verb."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise StoppedAtOnceError from None
+        except KeyboardInterrupt as error:
+            raise StoppedAtOnceError(getattr(error, "number", signal.SIGINT)) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """The list for ``--help``, from the table above: no verb is imported for it."""
@@ -107,9 +114,21 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code; unexpected exceptions keep their traceback."""
-    command = typer.main.get_command(app)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    verb = next((word for word in given if not word.startswith("-")), "")
     try:
-        given = sys.argv[1:] if arguments is None else list(arguments)
+        with end_with_output(), _stopping(verb):
+            return _run(given)
+    except OutputLostError as error:
+        if not error.is_quiet:
+            _complain(str(error))
+        return SIGNAL_BASE + signal.SIGPIPE if error.loss.is_closed else EXIT_FAILED
+
+
+def _run(given: Sequence[str]) -> int:
+    """The same, without an eye to the output."""
+    try:
+        command = typer.main.get_command(app)
         if given[:2] == ["completion", "answer"]:
             return _complete(command, given[2:])
         outcome = command.main(args=list(given), prog_name="ringlet", standalone_mode=False, obj=given)
@@ -121,13 +140,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ringlet.training.memory import memory_error
 
         return _failed(memory_error(error))
-    except (KeyboardInterrupt, StoppedAtOnceError, typer.Abort):
-        _complain("stopped at once; unfinished files were removed", "interrupted")
-        return EXIT_KILLED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
+    except (KeyboardInterrupt, StoppedAtOnceError, typer.Abort) as error:
+        _say_stopped()
+        return SIGNAL_BASE + int(getattr(error, "number", signal.SIGINT))
     return outcome if isinstance(outcome, int) else 0
+
+
+def _say_stopped() -> None:
+    """Once for all ranks."""
+    from ringlet.comm.environments import detect
+
+    world = detect()
+    if world is None or world.rank == 0:
+        _complain("stopped at once; unfinished files were removed", "interrupted")
+
+
+@contextmanager
+def _stopping(verb: str) -> Iterator[None]:
+    """Within: SIGTERM and SIGHUP stop a verb as Ctrl-C does, but a script that runs as it would run under Python."""
+
+    def stop(number: signal.Signals, _insists: bool) -> None:
+        raise signals.Stopped(number)
+
+    if verb == "run":
+        yield
+    else:
+        with signals.handled(stop, (signal.SIGTERM, signal.SIGHUP)):
+            yield
 
 
 def _complete(command: Any, question: Sequence[str]) -> int:

@@ -16,11 +16,13 @@ from ringlet.cli.launching import (
     NumWorkers,
     Output,
     Restarts,
+    delivered,
     launch_plan,
     start_workers,
 )
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import UsageError
+from ringlet.output_streams import outlive_output
 
 EXAMPLES = (
     ("ringlet resume runs/night", "from the newest good checkpoint"),
@@ -56,6 +58,7 @@ def resume(
     from ringlet.config import gather
     from ringlet.training.run_directory import CONFIG
 
+    outlive_output()
     stored = run / CONFIG
     if not stored.is_file():
         raise UsageError(f"'{run}' is no run directory: it has no {CONFIG}. Expected the folder that a run has written")
@@ -66,7 +69,9 @@ def resume(
         num_workers = _workers_before(run)
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads, restarts, min_workers)
     exit_code = start_workers(ctx.obj, plan, config, "--at")
-    return execute(config, settings.remarks, json=json) if exit_code is None else exit_code
+    if exit_code is not None:
+        return delivered(exit_code, json=json)
+    return execute(config, settings.remarks, json=json)
 
 
 def _workers_before(run: Path) -> int | None:

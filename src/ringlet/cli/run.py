@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ringlet.cli.launching import HostFile, Hosts, Launcher, MinWorkers, NumWorkers, Output, Restarts, launch_plan
+from ringlet.output_streams import outlive_output
 
 EXIT_KILLED = 130
 EXAMPLES = (
@@ -41,6 +42,7 @@ def run(
     """
     from ringlet.launch import LaunchPlan, start
 
+    outlive_output()
     if horovod:
         from ringlet.launch.horovod import enable
 

@@ -11,6 +11,7 @@ import typer
 from ringlet.cli.launching import Hosts, Launcher
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import EXIT_FAILED, EXIT_OK, InterruptedRunError, UsageError
+from ringlet.output_streams import outlive_output
 from ringlet.study.names import OWN_RUN_OPTIONS
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def study(
     """
     from ringlet.study.report import collect, write_report
 
+    outlive_output()
     own: dict[str, Any] = {"model": model, "workers": workers, "engine": engine, "strategy": strategy, "batch": batch}
     own |= {"scaling": scaling, "distribution": distribution, "repeats": repeats, "epochs": epochs, "steps": steps}
     own |= {"target": _target(target_metric, target_accuracy), "all_cores": all_cores, "keep_models": keep_models}

@@ -18,15 +18,18 @@ from ringlet.cli.launching import (
     Output,
     Restarts,
     as_attempt,
+    delivered,
     launch_plan,
     start_workers,
 )
 from ringlet.cli.options import RunCommand, one_file, with_run_options
 from ringlet.errors import EXIT_OK
+from ringlet.output_streams import losses, outlive_output
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
     from ringlet.training.callbacks import Callback
+    from ringlet.training.events import Event
     from ringlet.training.run import Run, RunResult
     from ringlet.training.trainer import Trainer
 
@@ -67,13 +70,16 @@ def train(
     """
     from ringlet.config import gather
 
+    outlive_output()
     given = {name: value for name, value in values.items() if value is not None}
     settings = gather(one_file(file, config), os.environ, given)
     run_config = settings.build()
     threads = run_config.threads
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
     exit_code = start_workers(ctx.obj, plan, run_config, "--resume")
-    return execute(as_attempt(run_config), settings.remarks, json=json) if exit_code is None else exit_code
+    if exit_code is not None:
+        return delivered(exit_code, json=json)
+    return execute(as_attempt(run_config), settings.remarks, json=json)
 
 
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
@@ -88,6 +94,7 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     from ringlet.cli import display
 
     run.say = display.note  # type: ignore[method-assign]
+    run.besides = _OutputLosses()  # type: ignore[method-assign]
     for remark in (*remarks, *run.remarks):
         display.note(remark)
     _describe(run, run.config)
@@ -97,6 +104,20 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     else:
         _print_result(result)
     return EXIT_OK
+
+
+class _OutputLosses:
+    """What of the output of this process was lost since it was asked before: the log can still tell."""
+
+    def __init__(self) -> None:
+        self._told: set[int] = set()
+
+    def __call__(self) -> list[Event]:
+        from ringlet.training.events import OutputLost
+
+        fresh = {stream: loss for stream, loss in losses.items() if stream not in self._told}
+        self._told |= fresh.keys()
+        return [OutputLost(loss.stream, loss.reason) for loss in fresh.values()]
 
 
 def _prepare(config: RunConfig) -> Run:

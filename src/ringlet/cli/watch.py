@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringlet.output_streams import outlive_output
+
 if TYPE_CHECKING:
     from ringlet.watch.run_view import RunView
 
@@ -41,6 +43,7 @@ def watch(
     """
     from ringlet.watch.run_view import RunView
 
+    outlive_output()
     views = [RunView(path) for path in _chosen(runs or [])]
     if save is not None:
         from ringlet.watch.saved import save_page

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
+from ringlet import signals
 from ringlet.database.arrow_functions import MODELS, PREDICT, PREDICT_FILE, ArrowFunctions
 from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
@@ -220,12 +222,30 @@ class DuckDb(Closing):
         """All or nothing; the results of statements with a tag."""
         self._query(Statement("begin"))
         try:
-            found = {statement.tag: self._query(statement) for statement in statements}
+            with self._interruptible():
+                found = {statement.tag: self._query(statement) for statement in statements}
         except BaseException:
             self._query(Statement("rollback"))
             raise
         self._query(Statement("commit"))
         return found
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Within: a signal ends the query that is running. An exception of its handler may be lost within DuckDB."""
+        asked: list[signal.Signals] = []
+
+        def interrupt(number: signal.Signals, _insists: bool) -> None:
+            asked.append(number)
+            self.connection.interrupt()
+
+        try:
+            with signals.handled(interrupt):
+                yield
+        except (DatabaseError, RuntimeError):
+            if asked:
+                raise signals.Stopped(asked[0]) from None
+            raise
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

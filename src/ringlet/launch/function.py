@@ -8,6 +8,7 @@ Ranks find the function by its name: in its module, in the script that calls (wh
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import inspect
 import json
@@ -170,7 +171,8 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def _write(stream: int, data: bytes) -> None:
-    """To the streams of Python, which a notebook shows."""
+    """To the streams of Python, which a notebook shows; if nobody takes it any more, the ranks go on all the same."""
     target = sys.stdout if stream == STDOUT else sys.stderr
-    target.write(data.decode(errors="replace"))
-    target.flush()
+    with contextlib.suppress(OSError):  # the next print of the caller's program meets it too
+        target.write(data.decode(errors="replace"))
+        target.flush()

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, Literal, Protocol
+from typing import Protocol
 
 from ringlet.errors import UsageError
+from ringlet.io.disk import Appender, Saving
 from ringlet.launch.frames import STDERR, STDOUT
 
 _MOVEMENT = re.compile(rb"\x1b\[[0-9;?]*[A-Za-ln-z]|\x1b[78=>]")
@@ -131,30 +132,39 @@ def _last_state(line: bytes) -> bytes | None:
 
 
 class Files:
-    """One file per rank and stream: ``rank-3.out`` and ``rank-3.err``."""
+    """One file per rank and stream: ``rank-3.out`` and ``rank-3.err``.
+
+    What a disk does not take is left out, which the launcher says at once and the file as soon as it can.
+    """
 
     def __init__(self, folder: Path, size: int, write: Write, *, append: bool = False) -> None:
-        self._folder = folder
-        self._mode: Literal["ab", "wb"] = "ab" if append else "wb"
         self._write = write
-        self._width = len(str(size - 1))
-        self._files: dict[tuple[int, int], BinaryIO] = {}
+        self._saving = Saving(self.say)
+        self._files: dict[tuple[int, int], Appender] = {}
+        self._num_lost: dict[tuple[int, int], int] = {}
+        width = len(str(size - 1))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for rank in range(size):
-                for stream in (STDOUT, STDERR):
-                    self._open(rank, stream)
+                for stream, ending in ((STDOUT, "out"), (STDERR, "err")):
+                    path = folder / f"rank-{rank:0{width}}.{ending}"
+                    self._files[rank, stream] = Appender(path, afresh=not append)
         except OSError as error:
             self.close()
             raise UsageError(f"output folder '{folder}' cannot be used: {error.strerror}") from error
 
-    def _open(self, rank: int, stream: int) -> None:
-        name = f"rank-{rank:0{self._width}}.{'out' if stream == STDOUT else 'err'}"
-        self._files[rank, stream] = (self._folder / name).open(self._mode, buffering=0)
-
     def write(self, rank: int, stream: int, data: bytes) -> None:
         """Append."""
-        self._files[rank, stream].write(data)
+        place = rank, stream
+        name = f"output in {self._files[place].path.name}"
+        if not self._saving.attempt(name, lambda: self._append(place, data)):
+            self._num_lost[place] = self._num_lost.get(place, 0) + len(data)
+
+    def _append(self, place: tuple[int, int], data: bytes) -> None:
+        num_lost = self._num_lost.get(place, 0)
+        gap = f"\n[{num_lost:,} bytes could not be written here]\n".encode() if num_lost else b""
+        self._files[place].append(gap + data)
+        self._num_lost[place] = 0
 
     def tick(self) -> None:
         """Nothing waits here."""

@@ -21,6 +21,7 @@ from ringlet.launch.mpi import TOKEN_VARIABLE
 from ringlet.launch.mpiexec import KILL_SIGNAL, LEAVE_SIGNAL
 from ringlet.launch.processes import Processes, python_command
 from ringlet.launch.terminal import TERMINAL_VARIABLE
+from ringlet.signals import ASKING, FORWARDED, Requests, is_ignored
 
 _TICK_SECONDS = 0.5
 _LINGER_SECONDS = 120.0
@@ -34,12 +35,14 @@ class Relay:
         self._token = token
         self._parent = os.getppid()
         self._processes = Processes()
+        self._requests = Requests()
         self._asked: int | None = None
 
     def run(self, target: list[str], environ: dict[str, str]) -> int:
         """Run the rank to its end; the exit code for mpiexec."""
-        for number in (signal.SIGINT, signal.SIGTERM, KILL_SIGNAL, LEAVE_SIGNAL):
-            signal.signal(number, self._on_signal)
+        for number in (*ASKING, KILL_SIGNAL, LEAVE_SIGNAL):
+            if not is_ignored(number):
+                signal.signal(number, self._on_signal)
         command = python_command("ringlet.launch.worker", str(os.getpid()), *target)
         self._processes.start(self._rank, command, environ, inherit=True)
         if self._asked is not None:
@@ -75,8 +78,10 @@ class Relay:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == KILL_SIGNAL:
             self._end()
-        self._asked = signal.SIGTERM if number == LEAVE_SIGNAL else number
-        self._processes.forward(self._asked)
+        asked = signal.SIGTERM if number == LEAVE_SIGNAL else signal.Signals(number)
+        if self._requests.take(asked) is not None:
+            self._asked = FORWARDED[asked]
+            self._processes.forward(self._asked)
 
     def _end(self) -> None:
         """End the rank and this process. mpiexec need not know why: the launcher does."""

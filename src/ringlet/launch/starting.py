@@ -24,6 +24,7 @@ from ringlet.launch.probe import answering_hosts, without_absent
 from ringlet.launch.restarts import CheckpointWatch, Supervisor, attempt_environment, restart_delay
 from ringlet.launch.supervise import Ranks, caught_signals, supervise
 from ringlet.launch.terminal import terminal_environment
+from ringlet.output_streams import write_all
 
 Command = Callable[[LaunchPlan, bool], Sequence[str]]
 """What ranks run, by the plan they are started with and whether an earlier attempt has made progress."""
@@ -234,6 +235,5 @@ def _check_module(name: str) -> None:
 
 
 def write_through(stream: int, data: bytes) -> None:
-    """To the output of this process, at once."""
-    while data:
-        data = data[os.write(stream, data) :]
+    """To the output of this process, at once; if nobody takes it any more, the ranks go on all the same."""
+    write_all(stream, data)

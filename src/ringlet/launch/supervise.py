@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 from collections.abc import Iterator
-from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
+from ringlet import signals
 from ringlet.launch.job import Job, Outcome
 
 _TICK_SECONDS = 0.1
-_FORWARDED = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
-"""Signals to the launcher and what ranks get for them: a terminal that is closed asks them to leave."""
 
 
 class Ranks(Protocol):
@@ -63,21 +59,7 @@ def _ask(ranks: Ranks, job: Job, number: int) -> None:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[list[int]]:
-    """Signals that arrive are put into a list, in the main thread; in others nothing can be caught."""
+    """What ranks are to get for the signals that arrive, in a list: the request to leave, then those that insist."""
     caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
+    with signals.handled(lambda number, _insists: caught.append(signals.FORWARDED[number])):
         yield caught
-        return
-
-    def catch(number: int, _frame: FrameType | None) -> None:
-        caught.append(_FORWARDED[signal.Signals(number)])
-
-    previous: dict[int, Any] = {}
-    for number in _FORWARDED:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            previous[number] = signal.signal(number, catch)
-    try:
-        yield caught
-    finally:
-        for caught_number, handler in previous.items():
-            signal.signal(caught_number, signal.SIG_DFL if handler is None else handler)

@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError, NewerModelFileError, SpecError, show
 from ringlet.io import jsontext
+from ringlet.io.disk import explain
 from ringlet.io.safetensors import NAMES, Header, read_arrays, read_header, write_tensors
 from ringlet.models.attributes import Shape
 from ringlet.models.spec import ModelSpec
@@ -67,9 +69,11 @@ def save_model(
         partial.replace(target)
         _synchronise(target.parent)
     except OSError as error:
-        raise ModelFileError(f"cannot write model file {target}: {error}") from error
+        num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+        raise ModelFileError(f"cannot write model file {target}: {explain(error, target, num_bytes)}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return target
 
 

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import final
 
 from ringlet.comm import world
+from ringlet.errors import FileWriteError
+from ringlet.io.disk import Saving
 from ringlet.trackers.points import Points, Values
 from ringlet.training.events import Event, RunEnded, RunResumed, RunStarted
+
+_SQLITE_REFUSALS = (8, 10, 13)
+"""Codes of SQLite: a read-only file, an error of the disk, a full disk."""
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
+
+
+def _is_of_disk(error: BaseException | None) -> bool:
+    """Whether the disk refused a file of ours, or the database file of a library."""
+    while error is not None:
+        if isinstance(error, FileWriteError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_REFUSALS:
+            return True
+        error = error.__cause__ or error.__context__ or getattr(error, "orig", None)
+    return False
 
 
 class Tracker(ABC):
     """A callback for one tool.
 
-    What cannot be opened is an error before training begins. What fails later (a full disk, a server that is gone) is
-    told once, and the tracker is switched off: the run and its own log go on.
+    What cannot be opened is an error before training begins. Later the run and its own log go on whatever happens: a
+    disk that is full is told, and tried again with the next values; anything else that fails (a server that is gone)
+    is told, and the tracker is switched off.
     """
 
     def __init__(self) -> None:
         self._points = Points()
+        self._saving = Saving(_warn)
         self._is_open = self._is_off = False
 
     @final
@@ -34,10 +55,7 @@ class Tracker(ABC):
             self._take(event)
         except Exception as error:  # of whatever library
             self._is_off = True
-            warnings.warn(
-                f"tracker {type(self).__name__} is switched off, the run goes on: {type(error).__name__}: {error}",
-                stacklevel=2,
-            )
+            _warn(f"tracker {type(self).__name__} is switched off, the run goes on: {type(error).__name__}: {error}")
 
     def _take(self, event: Event) -> None:
         values = self._points.of(event)
@@ -53,6 +71,11 @@ class Tracker(ABC):
     def _end(self, outcome: str) -> None:
         self._is_open = False
         self.end(outcome)
+
+    @final
+    def save(self, write: Callable[[], object]) -> bool:
+        """Write to disk; whether it took that. If not, the next write is tried as planned."""
+        return self._saving.attempt(f"write of {type(self).__name__}", write, is_refusal=_is_of_disk)
 
     @abstractmethod
     def open(self) -> None:

@@ -19,6 +19,7 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 DATABASE = "mlflow.db"
 _FLUSH_SECONDS = 5.0
 _MAX_BATCH = 1000
+_MAX_WAITING = 100_000
 _MAX_PARAMETER = 500
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 
@@ -97,13 +98,18 @@ class MLflow(Tracker):
     def end(self, outcome: str) -> None:
         """Send the rest and say how the run ended."""
         self._send()
-        self._client.set_terminated(self.run_id, status=_STATUS.get(outcome, "FAILED"))
+        self.save(lambda: self._client.set_terminated(self.run_id, status=_STATUS.get(outcome, "FAILED")))
 
     def _send(self) -> None:
+        """Send what waits; what the disk of a local store does not take waits for the next time, the newest of it."""
+        if not self.save(self._send_all):
+            del self._waiting[:-_MAX_WAITING]
+        self._sent = time.monotonic()
+
+    def _send_all(self) -> None:
         while self._waiting:
             self._client.log_batch(self.run_id, metrics=self._waiting[:_MAX_BATCH])
             del self._waiting[:_MAX_BATCH]
-        self._sent = time.monotonic()
 
 
 def create(argument: str, run_directory: Path) -> MLflow:

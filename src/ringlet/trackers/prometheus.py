@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import Any, final
 
-from ringlet.errors import UsageError
+from ringlet.errors import FileWriteError, UsageError
+from ringlet.io.disk import write_whole
 from ringlet.libraries import require
 from ringlet.trackers.base import Tracker
 from ringlet.trackers.points import Values
@@ -70,9 +71,9 @@ class Prometheus(Tracker):
 
     def _check_file(self, path: Path) -> None:
         try:
-            self._client.write_to_textfile(str(path), self.registry)
-        except OSError as error:
-            raise UsageError(f"prometheus cannot write '{path}': {error.strerror}") from None
+            write_whole(path, self._client.generate_latest(self.registry))
+        except FileWriteError as error:
+            raise UsageError(f"prometheus {error}") from None
 
     def describe(self, event: RunStarted) -> None:
         """Network, data and workers, as labels."""
@@ -107,9 +108,10 @@ class Prometheus(Tracker):
             self._server = None
 
     def _write(self) -> None:
-        if self._path is not None:
-            self._client.write_to_textfile(str(self._path), self.registry)
         self._written = time.monotonic()
+        path = self._path
+        if path is not None:
+            self.save(lambda: write_whole(path, self._client.generate_latest(self.registry)))
 
 
 def create(argument: str, run_directory: Path) -> Prometheus:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import Any, final
 
 from ringlet.errors import UsageError
+from ringlet.io.disk import Appender
 from ringlet.libraries import require
 from ringlet.trackers.base import Tracker
 from ringlet.trackers.points import Values
@@ -16,6 +18,8 @@ from ringlet.training.events import RunStarted
 
 FOLDER = "tensorboard"
 _FLUSH_SECONDS = 2.0
+_MAX_WAITING_BYTES = 1 << 22
+"""What may wait for a disk to have room again."""
 
 
 @final
@@ -29,7 +33,7 @@ class TensorBoard(Tracker):
     def __init__(self, path: Path | str) -> None:
         super().__init__()
         self._path = Path(path)
-        self._file: BinaryIO | None = None
+        self._file: Appender | None = None
         self._flushed = 0.0
 
     def open(self) -> None:
@@ -39,10 +43,11 @@ class TensorBoard(Tracker):
         name = f"events.out.tfevents.{time.time_ns() / 1e9:017.6f}.{socket.gethostname()}.{os.getpid()}"
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            self._file = (self._path / name).open("xb")
+            self._file = Appender(self._path / name, afresh=True)
         except OSError as error:
             raise UsageError(f"tensorboard cannot write to '{self._path}': {error.strerror}") from None
-        self._records = require("tensorboard.summary.writer.record_writer").RecordWriter(self._file)
+        self._waiting = BytesIO()
+        self._records = require("tensorboard.summary.writer.record_writer").RecordWriter(self._waiting)
         self._add(file_version="brain.Event:2")
 
     def describe(self, event: RunStarted) -> None:
@@ -75,8 +80,9 @@ class TensorBoard(Tracker):
             self._flush()
 
     def end(self, outcome: str) -> None:  # noqa: ARG002
-        """Close the file."""
+        """Write what waits and close the file."""
         if self._file is not None:
+            self._flush()
             self._file.close()
 
     def _add(self, **content: Any) -> None:
@@ -84,8 +90,12 @@ class TensorBoard(Tracker):
         self._records.write(event.SerializeToString())
 
     def _flush(self) -> None:
-        assert self._file is not None
-        self._file.flush()
+        """Append whole records; those that the disk does not take wait, if they are not too many."""
+        file, records = self._file, self._waiting.getvalue()
+        assert file is not None
+        if self.save(lambda: file.append(records)) or len(records) > _MAX_WAITING_BYTES:
+            self._waiting.seek(0)
+            self._waiting.truncate()
         self._flushed = time.monotonic()
 
 

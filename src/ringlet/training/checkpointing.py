@@ -22,6 +22,7 @@ from ringlet.config import Interval, RunConfig
 from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
+from ringlet.io.disk import Saving, Say
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Strategy
@@ -29,7 +30,6 @@ from ringlet.strategies.finite import first_not_finite
 from ringlet.training.finite import check_finite
 from ringlet.training.progress import Progress
 
-Say = Callable[[str], None]
 AUTO_SECONDS = 10.0
 """Epochs may be shorter than writing a checkpoint: without an interval given there is so much time between two, …"""
 AUTO_SHARE = 0.03
@@ -90,11 +90,20 @@ class Parts:
 class CheckpointKeeper:
     """Writes checkpoints into ``directory`` by the configuration's rules.
 
-    ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there.
+    ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there. A
+    last checkpoint that cannot be written is an error at the end, or the business of whoever has given ``saving``.
     """
 
-    def __init__(self, parts: Parts, directory: Path, say: Say, events_position: Callable[[], int] = lambda: 0) -> None:
-        self._parts, self._say, self._events_position = parts, say, events_position
+    def __init__(
+        self,
+        parts: Parts,
+        directory: Path,
+        say: Say,
+        events_position: Callable[[], int] = lambda: 0,
+        saving: Saving | None = None,
+    ) -> None:
+        self._parts, self._events_position = parts, events_position
+        self._saving, self._must_check = saving or Saving(say), saving is None
         self._interval = Interval.parse(parts.config.checkpoint_every)
         self._rank = parts.strategy.comm.rank
         self._writer: BackgroundWriter | None = None
@@ -131,7 +140,9 @@ class CheckpointKeeper:
         """Save the last state, if that was not done, and wait until it is on disk."""
         if self._parts.progress.num_steps > 0:
             self.save()
-        self._settle(CheckpointError)
+        self._settle()
+        if self._must_check:
+            self._saving.check()
         self._parts.strategy.comm.barrier()
 
     def abandon(self) -> None:
@@ -166,16 +177,11 @@ class CheckpointKeeper:
         consequence = "No checkpoint is written, older ones are kept"
         check_finite(parts.strategy.comm, parts.progress, saved, optimizer=optimizer, consequence=consequence)
 
-    def _settle(self, fatal: type[Exception] | tuple[()] = ()) -> None:
-        """Wait for the last write; a failure is told and does not end the run, unless it is ``fatal``."""
+    def _settle(self) -> None:
+        """Wait for the last write; a failure is told and does not end the run."""
         if self._writer is None or self._store is None:
             return
-        try:
-            self._writer.wait()
-        except fatal:
-            raise
-        except CheckpointError as error:
-            self._say(f"{error}. Training goes on; the next checkpoint is tried as planned")
+        self._saving.attempt("checkpoint", self._writer.wait, is_needed=True, is_refusal=_is_unwritten)
         if self._parts.config.keep:
             self._store.prune(self._parts.config.keep, () if self.best_step is None else (self.best_step,))
 
@@ -204,6 +210,10 @@ class CheckpointKeeper:
             config=parts.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
+
+
+def _is_unwritten(error: Exception) -> bool:
+    return isinstance(error, CheckpointError)
 
 
 def progress_of_all_ranks(parts: Parts) -> Progress:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO, get_args
+from typing import Any, get_args
 
+from ringlet.errors import FileWriteError
 from ringlet.forks import Owner
+from ringlet.io.disk import Appender, Saving, Say, explain
 
 Figures = Mapping[str, float]
+_CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,22 @@ class TrainingFinished:
 
 
 @dataclass(frozen=True)
+class OutputLost:
+    """What the run prints on ``stream`` ("stdout" or "stderr") is not shown any more; the run goes on."""
+
+    stream: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class EventsLost:
+    """So many events that belong here could not be written to this log, because of ``reason``."""
+
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class RunEnded:
     """Nothing follows. ``outcome`` is "finished", "interrupted", "diverged" or "failed"; a killed run has no such end.
 
@@ -223,6 +244,8 @@ Event = (
     | ModelSaved
     | TrainingStopped
     | TrainingFinished
+    | OutputLost
+    | EventsLost
     | RunEnded
 )
 
@@ -232,33 +255,91 @@ _LOGGED_FIELDS = {kind: [field.name for field in fields(kind) if field.name != "
 
 
 class EventLog:
-    """Appends events to an NDJSON file; each line is flushed, so that a reader sees it at once."""
+    """Appends events to an NDJSON file; each line is written at once, so that a reader sees it.
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cut_at: int | None = None) -> None:
-        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
+    Events that the disk does not take are left out, whole lines only; the log says how many as soon as it can be
+    written again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        cut_at: int | None = None,
+        say: Say = warnings.warn,
+        besides: Callable[[], Iterable[Event]] = tuple,
+    ) -> None:
+        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen.
+
+        ``besides`` gives events that nobody announces; it is asked before every event.
+        """
         self.path = path
-        self._clock = clock
+        self._clock, self._besides, self._saving = clock, besides, Saving(say)
         self._owner = Owner()
-        self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
-        if cut_at is not None and cut_at < path.stat().st_size:
-            self._file.truncate(cut_at)
+        self._num_lost, self._reason = 0, ""
+        try:
+            self._file = Appender(path)
+            self._file.cut(_end_of_lines(path, self._file.size if cut_at is None else cut_at))
+        except OSError as error:
+            raise FileWriteError(f"event log {path} cannot be opened: {explain(error, path)}") from error
 
     def __call__(self, event: Event) -> None:
         """Write one event; the running means are left out, as they follow from the steps."""
         if not self._owner.is_here:  # what a copy of the rank does on its way out is no event of the run
             return
+        for other in self._besides():
+            self._write(other)
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
+        line = self._line(event)
+        if not self._saving.attempt(f"line of {self.path.name}", lambda: self._append(line)):
+            self._num_lost += 1
+
+    def _append(self, line: bytes) -> None:
+        try:
+            self._tell_of_gap()
+            self._file.append(line)
+        except FileWriteError as error:
+            self._reason = str(error)
+            raise
+
+    def _tell_of_gap(self) -> None:
+        if self._num_lost:
+            self._file.append(self._line(EventsLost(self._num_lost, self._reason)))
+            self._num_lost = 0
+
+    def _line(self, event: Event) -> bytes:
         record = {"event": event_name(event), "time": round(self._clock(), 6)}
         record.update((name, getattr(event, name)) for name in _LOGGED_FIELDS[type(event)])
-        self._file.write(_line(record) + "\n")
-        self._file.flush()
+        return f"{_text(record)}\n".encode()
 
     def position(self) -> int:
-        """How many bytes the log has."""
-        return self.path.stat().st_size
+        """How many bytes the whole lines of the log have."""
+        return self._file.size
 
     def close(self) -> None:
         """Close the file; further events are an error."""
+        try:
+            self._tell_of_gap()
+        except FileWriteError as error:
+            self._saving.say(f"{self._num_lost} events are missing in the log: {error}")
         self._file.close()
+
+
+def _end_of_lines(path: Path, size: int) -> int:
+    """The end of the last whole line within the first ``size`` bytes: a writer that was killed may have left a part."""
+    with path.open("rb") as file:
+        end = min(size, file.seek(0, os.SEEK_END))
+        while end > 0:
+            start = max(end - _CHUNK_BYTES, 0)
+            file.seek(start)
+            place = file.read(end - start).rfind(b"\n")
+            if place >= 0:
+                return start + place + 1
+            end = start
+    return 0
 
 
 def event_name(event: Event) -> str:
@@ -269,7 +350,7 @@ def event_name(event: Event) -> str:
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
-def _line(record: dict[str, Any]) -> str:
+def _text(record: dict[str, Any]) -> str:
     try:
         return _encode(record)
     except ValueError:

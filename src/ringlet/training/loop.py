@@ -103,7 +103,7 @@ class Loop:
             meter.add_totals(self.progress.totals)
         rate, interrupted = self._steps(epoch, meter, emit, control)
         if interrupted:
-            return interruption(control)
+            return interruption(control.wish)
         trained = perf_counter()
         staleness = self.strategy.staleness()
         if staleness is not None:
@@ -115,7 +115,7 @@ class Loop:
             with self.threads.as_in_steps():
                 validated = self._validate(self.validation, control)
             if validated is None:
-                return interruption(control)
+                return interruption(control.wish)
             figures |= validated.means("val_")
             self.pictures.draw(epoch + 1)
         decision = self.schedule.on_epoch_end(epoch, figures)
@@ -194,12 +194,12 @@ class Loop:
 
     def _is_over(self, result: StepResult, step: int, control: Control, failure: str) -> bool:
         """End a step; whether all ranks stop after it."""
-        strategy = self.strategy
-        stop = strategy.end_step(step, wants_to_stop=control.interrupted or bool(failure))
+        strategy, wants_to_stop = self.strategy, control.interrupted or bool(failure)
+        stop = strategy.end_step(step, wants_to_stop=wants_to_stop)
         if strategy.agreed:
             self.check(step)
         self.keeper.after_step()
-        alone = strategy.comm.size == 1 and (control.interrupted or bool(failure))
+        alone = strategy.comm.size == 1 and wants_to_stop
         return stop or alone or (strategy.lockstep and result.interrupted)
 
     def _means_of_epoch(self, meter: Meter) -> dict[str, float]:
@@ -296,8 +296,9 @@ def evaluate(
 ) -> Meter | None:
     """Loss and metrics over all samples of all ranks' loaders, in inference mode; every rank must call.
 
-    An interruption of any rank ends it early on that rank and leaves all without a result. ``take`` is given the
-    indices and outputs of this rank's samples.
+    An interruption of any rank ends it early on that rank and leaves all without a result: there is one look after
+    each batch, and what it saw both ends the pass here and tells the others. ``take`` is given the indices and outputs
+    of this rank's samples.
     """
     figures = ShardFigures(num_shards, metrics)
     control = control or Control()
@@ -309,9 +310,10 @@ def evaluate(
                     output = replica.evaluate(batch.inputs[start:stop], targets)
                     figures.put(shard, output, targets)
                 take(batch.indices[start:stop], output.outputs)
-                figures.flag(shard, interrupted=control.interrupted)
             report("validation")
-            if control.interrupted:
+            interrupted = control.interrupted
+            figures.flag(0, interrupted=interrupted)
+            if interrupted:
                 break
     comm.allreduce(figures.rows, out=figures.rows)
     return None if figures.interrupted else figures.meter()

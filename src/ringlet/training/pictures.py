@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
 from ringlet.data import Source
+from ringlet.io.disk import Saving, write_whole
 from ringlet.training.panels import Sample, draw_sheet
 
 _NAME = re.compile(r"epoch-(\d+)\.png")
@@ -51,12 +51,11 @@ class ValidationPictures:
     def __init__(
         self, source: Source, num_pictures: int, comm: Communicator, folder: Path, say: Callable[[str], None]
     ) -> None:
-        self._source, self._comm, self._folder, self._say = source, comm, folder, say
+        self._source, self._comm, self._folder, self._saving = source, comm, folder, Saving(say)
         self._indices = evenly_spaced(len(source), num_pictures)
         self._rows = {index: row for row, index in enumerate(self._indices.tolist())}
         self._masks = np.zeros((len(self._indices), *source.input_shape[1:]), np.float32)
         self._samples: list[Sample] = []
-        self._complained = False
 
     def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
         """Keep what was predicted for the chosen samples among these."""
@@ -69,35 +68,20 @@ class ValidationPictures:
         """Bring the predictions together and write the picture. Every rank must call."""
         self._comm.allreduce(self._masks, out=self._masks)
         if self._comm.rank == 0:
-            try:
-                self._write(epoch)
-            except OSError as error:
-                self._complain(error)
+            self._saving.attempt("picture", lambda: self._write(epoch))
         self._masks.fill(0)
 
     def _write(self, epoch: int) -> None:
         self._samples = self._samples or self._read()
         self._folder.mkdir(exist_ok=True)
-        target = self._folder / f"epoch-{epoch:04d}.png"
-        draft = target.with_name(f".{target.name}.partial")
         sheet = draw_sheet(self._samples, list(self._masks), self._source.num_classes, f"epoch {epoch}")
-        try:
-            sheet.save(draft, format="PNG", compress_level=1)
-            draft.replace(target)
-        except OSError:
-            with suppress(OSError):
-                draft.unlink()
-            raise
+        target = self._folder / f"epoch-{epoch:04d}.png"
+        write_whole(target, lambda file: sheet.save(file, format="PNG", compress_level=1))
 
     def _read(self) -> list[Sample]:
         inputs, targets = self._source.read(self._indices)
         truths = targets.reshape(len(targets), *targets.shape[-2:])
         return [Sample(*parts) for parts in zip(self._indices.tolist(), inputs, truths, strict=True)]
-
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            self._complained = True
-            self._say(f"pictures cannot be written to {self._folder} ({error.strerror}): training goes on without them")
 
 
 def evenly_spaced(num_samples: int, num_chosen: int) -> NDArray[np.int64]:

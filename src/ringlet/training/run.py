@@ -20,6 +20,7 @@ from ringlet.config import RunConfig
 from ringlet.data import Source
 from ringlet.errors import DivergedError, InterruptedRunError, UsageError
 from ringlet.guards import faults
+from ringlet.io.disk import Saving, write_whole
 from ringlet.launch.restarts import current_attempt, restart_cause
 from ringlet.timeline import NO_TIMELINE, RecordedTimeline
 from ringlet.training.callbacks import Announcer, Callback, SaveModel
@@ -178,7 +179,8 @@ class Run:
         make_callbacks: Callable[[Path], Sequence[Callback]],
     ) -> RunResult:
         """Do the run with its log."""
-        log = EventLog(directory.events, cut_at=0 if self.continuation is None else self.continuation.events_bytes)
+        kept = 0 if self.continuation is None else self.continuation.events_bytes
+        log = EventLog(directory.events, cut_at=kept, say=self.say, besides=self.besides)
         listeners = [log, *callbacks, *make_callbacks(directory.path)]
         announce = Announcer(listeners, Control())
         try:
@@ -196,6 +198,10 @@ class Run:
     def say(self, message: str) -> None:
         """A remark while the run is going on; replaced by whoever shows it."""
         warnings.warn(message, stacklevel=2)
+
+    def besides(self) -> Sequence[Event]:
+        """What else the log is to tell, asked before every event; replaced by whoever knows of such."""
+        return ()
 
     def _evaluate_only(self, callbacks: Sequence[Callback]) -> RunResult:
         result = self.empty_result()
@@ -250,10 +256,12 @@ class _Execution:
     ) -> None:
         self.run_, self.directory, self.control = run, directory, Control()
         place = RunDirectory(Path()) if directory is None else directory
-        run.trainer.keep_checkpoints(place.checkpoints, run.say, events_position)
+        self.saving = Saving(run.say)
+        run.trainer.keep_checkpoints(place.checkpoints, run.say, events_position, self.saving)
         run.trainer.keep_pictures(place.pictures, run.say)
         self.finished: TrainingFinished | None = None
-        self.save = SaveModel(run.trainer.save, directory.model, directory.best_model) if directory else None
+        paths = (directory.model, directory.best_model) if directory else None
+        self.save = SaveModel(run.trainer.save, *paths, self.saving) if paths else None
         self.announce = Announcer(listeners, self.control)
         run.trainer.callbacks = (self._keep, *([self.save] if self.save else []), *listeners)
 
@@ -270,10 +278,12 @@ class _Execution:
             self._write_history(history)
         self._conclude_timeline(result)
         if history.interrupted:
+            self.saving.check()
             raise self._interruption(history)
         faults.reach("exit", self.run_.trainer.comm.rank, self.run_.trainer.progress.num_steps)
         if config.evaluate is not False and self.run_.trainer.dataset.test is not None:
             result.test = self.run_.evaluate("after", self.announce)
+        self.saving.check()
         return result
 
     def _begin(self) -> None:
@@ -307,9 +317,10 @@ class _Execution:
                 return History(progress.epochs, history.stopped, history.interrupted)
         except DivergedError as error:
             self.announce(TrainingStopped(progress.num_epochs + 1, progress.num_steps, str(error)))
-            if self.directory is None or self.save is None or not self.save.saved:
+            kept_epoch = None if self.save is None else self.save.epoch
+            if self.directory is None or kept_epoch is None:
                 raise
-            kept = f"{self.directory.model} holds the model after epoch {progress.num_epochs}"
+            kept = f"{self.directory.model} holds the model after epoch {kept_epoch}"
             raise DivergedError(f"{error}\n{kept}") from None
 
     def _num_epochs_left(self) -> int:
@@ -319,9 +330,8 @@ class _Execution:
         """Save what was reached, unless the last epoch's file holds just that."""
         progress, path = self.run_.trainer.progress, directory.model
         result.model_file = str(path)
-        if self.save is None or not self.save.saved or self.save.saved[-1].step != progress.num_steps:
-            self.run_.trainer.save(path)
-        self.announce(ModelSaved(str(path), progress.num_epochs, progress.num_steps))
+        if self.save is not None and self.save.write(progress.num_epochs, progress.num_steps):
+            self.announce(ModelSaved(str(path), progress.num_epochs, progress.num_steps))
 
     def _record(self, result: RunResult, history: History) -> None:
         assert self.finished is not None
@@ -332,10 +342,8 @@ class _Execution:
 
     def _write_history(self, history: History) -> None:
         if self.run_.config.history_file is not None:
-            target = Path(self.run_.config.history_file)
-            draft = target.with_name(f".{target.name}.partial")
-            draft.write_text(history.to_json(), encoding="utf-8")
-            draft.replace(target)
+            target, text = Path(self.run_.config.history_file), history.to_json().encode()
+            self.saving.attempt("history file", lambda: write_whole(target, text), is_needed=True)
 
     def _conclude_timeline(self, result: RunResult) -> None:
         """Put the workers' timelines together; every worker must call."""
@@ -345,7 +353,8 @@ class _Execution:
         timelines = gather_timelines(timeline, comm)
         result.profile = [phase_seconds(own) for own in timelines] if self.run_.config.profile else None
         if self.run_.is_leader and self.run_.config.timeline is not None:
-            write_trace(Path(self.run_.config.timeline), timelines)
+            target = Path(self.run_.config.timeline)
+            self.saving.attempt("timeline", lambda: write_trace(target, timelines), is_needed=True)
 
     def _interruption(self, history: History) -> InterruptedRunError:
         progress, directory = self.run_.trainer.progress, self.directory

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
+from ringlet.io.disk import write_whole
 from ringlet.timeline import PHASES, RecordedTimeline
 
 _NUM_SAMPLES = 20
@@ -77,9 +78,7 @@ def write_trace(path: Path, timelines: Sequence[RankTimeline]) -> None:
             {"ph": "X", "name": phase, "cat": "ringlet", "ts": (start - begin) / 1e3, "dur": duration / 1e3, **place}
             for phase, start, duration in timeline.spans()
         ]
-    draft = path.with_name(f".{path.name}.partial")
-    draft.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
-    draft.replace(path)
+    write_whole(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
 
 
 def _clock_offset(comm: Communicator) -> int:

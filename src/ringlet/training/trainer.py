@@ -32,6 +32,7 @@ from ringlet.errors import CheckpointError, ConfigError, DataError, DivergedErro
 from ringlet.guards import faults
 from ringlet.guards.digest import ReplicaGuard
 from ringlet.guards.stall import StallDetector
+from ringlet.io.disk import Saving
 from ringlet.kernels import load as load_kernels
 from ringlet.models.files import load_model_file, save_model
 from ringlet.models.spec import ModelSpec
@@ -123,7 +124,7 @@ class Trainer:
             self.strategy.attach(self.replica)
         assemble.check_same_run(self.config, self.comm, self.dataset, self.kernels)
         faults.reach("start", self.comm.rank, 0)
-        self._place: tuple[Path, Callable[[str], None], Callable[[], int]] | None = None
+        self._place: tuple[Path, Callable[[str], None], Callable[[], int], Saving | None] | None = None
         self._run: RunDirectory | None = None
         self._best_step: int | None = None
         self._pictures: Pictures = NoPictures()
@@ -172,10 +173,17 @@ class Trainer:
         return History(self.progress.epochs[first:], None if stop is None else stop.reason, interrupted)
 
     def keep_checkpoints(
-        self, directory: Path, say: Callable[[str], None] = warnings.warn, events_position: Callable[[], int] = int
+        self,
+        directory: Path,
+        say: Callable[[str], None] = warnings.warn,
+        events_position: Callable[[], int] = int,
+        saving: Saving | None = None,
     ) -> None:
-        """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says."""
-        self._place = None if self.config.checkpoint_every == "never" else (directory, say, events_position)
+        """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says.
+
+        Whoever gives ``saving`` checks at the end whether the last one is on disk; otherwise :meth:`fit` does.
+        """
+        self._place = None if self.config.checkpoint_every == "never" else (directory, say, events_position, saving)
 
     def keep_pictures(self, folder: Path | str, say: Callable[[str], None] = warnings.warn) -> None:
         """Draw ``num_pictures`` validation samples into ``folder`` after every epoch, from the next :meth:`fit` on.

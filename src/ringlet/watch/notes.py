@@ -97,6 +97,14 @@ def _trained(record: Mapping[str, Any]) -> Note:
     return Note("info", f"training done: {num_steps} updates in {seconds:.1f} s, {rate:,.0f} samples/s")
 
 
+def _output_lost(record: Mapping[str, Any]) -> Note:
+    return Note("warning", f"{text(record.get('stream'), 40)} cannot be written any more: {text(record.get('reason'))}")
+
+
+def _events_lost(record: Mapping[str, Any]) -> Note:
+    return Note("warning", f"{count(record.get('count'))} events are missing here: {text(record.get('reason'))}")
+
+
 def _ended(record: Mapping[str, Any]) -> Note:
     outcome, reason = text(record.get("outcome"), 40), text(record.get("reason"))
     kind = {"finished": "good", "interrupted": "warning"}.get(outcome, "bad")
@@ -113,5 +121,7 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "model_saved": _saved,
     "training_stopped": _stopped,
     "training_finished": _trained,
+    "output_lost": _output_lost,
+    "events_lost": _events_lost,
     "run_ended": _ended,
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, final
 
+from ringlet import signals
 from ringlet.errors import UsageError
 from ringlet.libraries import require
 from ringlet.watch import assets
@@ -150,7 +152,10 @@ class _SafeHeaders:
 
 
 def serve(runs: Sequence[RunView], port: int, ready: Callable[[str], None], *, until_finished: bool = False) -> None:
-    """Serve until Ctrl-C or, if asked for, until all runs have ended; ``ready`` is told the address of the page."""
+    """Serve until a signal asks to leave or, if asked for, until all runs have ended.
+
+    ``ready`` is told the address of the page.
+    """
     listener = listen(port)
     with contextlib.closing(listener), contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(runs, listener, ready, until_finished))
@@ -167,9 +172,14 @@ async def _serve(
     )  # fmt: skip
     server = uvicorn.Server(config)
     following = asyncio.create_task(_follow(hub, server))
-    ready(f"http://{ADDRESS}:{listener.getsockname()[1]}/")
+
+    def leave(_number: signal.Signals, _insists: bool) -> None:
+        server.should_exit = True  # as uvicorn takes the other signals; a loop of ours wakes up soon
+
     try:
-        await server.serve(sockets=[listener])
+        with signals.handled(leave, (signal.SIGHUP,)):
+            ready(f"http://{ADDRESS}:{listener.getsockname()[1]}/")
+            await server.serve(sockets=[listener])
     finally:
         hub.is_over = True
         await following
