@@ -1,6 +1,6 @@
 """Standard output and error that may be lost: a reader that dies, a closed terminal or a full disk ends no work.
 
-What cannot be written is dropped, once and for all where nobody reads any more (the stream becomes ``/dev/null``), and
+What cannot be written is dropped, once and for all where no one reads any more (the stream becomes ``/dev/null``), and
 until there is room again in a file. :data:`losses` says what happened to which stream. A program whose whole purpose is
 its output asks to be stopped instead (:func:`end_with_output`).
 """
@@ -46,7 +46,7 @@ _ends_with: set[int] = set()
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of ``data``, waiting for a slow reader; what nobody takes is dropped."""
+    """Write all of ``data``, waiting for a slow reader; what no one takes is dropped."""
     rest = memoryview(data).cast("B")
     while rest:
         try:

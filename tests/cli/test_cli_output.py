@@ -25,7 +25,7 @@ def run(arguments: tuple[str, ...], redirection: str = "", **options: object) ->
 
 
 def without_reader(arguments: tuple[str, ...], **options: object) -> subprocess.CompletedProcess[str]:
-    """Its standard output is a pipe that nobody reads."""
+    """Its standard output is a pipe that no one reads."""
     reader, writer = os.pipe()
     os.close(reader)
     try:

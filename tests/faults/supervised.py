@@ -101,7 +101,7 @@ class Runs:
         return self.finish(self.start("resume", run, "--launcher", "local", *words, **settings), run)
 
     def go_on_without_reader(self, job: Launched) -> None:
-        """Nobody reads what a job prints any more; a process of it that was stopped goes on then."""
+        """No one reads what a job prints any more; a process of it that was stopped continues then."""
         process = stopped_process(job)
         for pipe in (job.process.stdout, job.process.stderr):
             assert pipe is not None

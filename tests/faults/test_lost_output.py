@@ -1,4 +1,4 @@
-"""Nobody reads what a run prints any more, or its log is on a full disk: the run goes on to its own end."""
+"""No one reads what a run prints any more, or its log is on a full disk: the run continues to its own end."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Terminal:
             ready, _, _ = select.select([self._master], [], [], 0.02)
             try:
                 self.text += os.read(self._master, 1 << 16) if ready else b""
-            except OSError:  # nobody has the other end open any more
+            except OSError:  # no one has the other end open any more
                 return
 
     def wait_for(self, text: str) -> None:
@@ -64,7 +64,7 @@ class Terminal:
 
 
 class OwnMemory:
-    """``/dev/shm`` of a command and of all it starts, which nobody else uses."""
+    """``/dev/shm`` of a command and of all it starts, which no one else uses."""
 
     def __init__(self) -> None:
         probe = subprocess.run([*_OWN_MEMORY, "true"], capture_output=True, text=True, timeout=TIMEOUT)

@@ -35,7 +35,7 @@ class Flipping:
         return REASON if self._look() else None
 
     def stop(self, reason: str) -> None:
-        raise AssertionError(f"nobody wants to stop after an epoch: {reason}")
+        raise AssertionError(f"no one wants to stop after an epoch: {reason}")
 
 
 def test_a_validation_is_whole_or_does_not_count(small_trainer):

@@ -1,4 +1,4 @@
-"""Logs of every kind of event, with values that nobody expects in any of their fields."""
+"""Logs of every kind of event, with values that no one expects in any of their fields."""
 
 from __future__ import annotations
 

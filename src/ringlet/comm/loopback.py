@@ -45,7 +45,7 @@ def stay_on_this_machine(environ: MutableMapping[str, str]) -> None:
 def open_store(host: str, *, only_here: bool, timeout: timedelta, size: int | None = None) -> tuple[Any, str]:
     """A store of ``torch.distributed`` that this rank keeps, and ``port host`` to find it by.
 
-    ``only_here``: all ranks are on this machine, and nobody else can connect to it.
+    ``only_here``: all ranks are on this machine, and no one else can connect to it.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 

@@ -1,7 +1,7 @@
 """Room for what is mapped into memory: found or refused when a file is made.
 
-A file that is only *made long* has no place for its content yet. Whoever writes to its mapping where there is none left
-is not told by an error but killed (SIGBUS).
+A file that is only *made long* has no place for its content yet. A process that writes to its mapping where
+there is none left gets no error: it is killed (SIGBUS).
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def _write(stream: int, data: bytes) -> None:
-    """To the streams of Python, which a notebook shows; if nobody takes it any more, the ranks go on all the same."""
+    """To the streams of Python, which a notebook shows; if no one takes it any more, the ranks continue."""
     target = sys.stdout if stream == STDOUT else sys.stderr
     with contextlib.suppress(OSError):  # the next print of the caller's program meets it too
         target.write(data.decode(errors="replace"))

@@ -81,7 +81,7 @@ class LaunchPlan:
 
     @property
     def stays_here(self) -> bool:
-        """Whether all ranks run on this machine, whoever starts them: a cluster's allocation may have others."""
+        """Whether all ranks run on this machine, whatever starts them: a cluster's allocation may have others."""
         return self.is_local and (bool(self.hosts) or not any(os.environ.get(name) for name in ALLOCATIONS))
 
     def chosen_launcher(self) -> str:

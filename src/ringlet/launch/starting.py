@@ -235,5 +235,5 @@ def _check_module(name: str) -> None:
 
 
 def write_through(stream: int, data: bytes) -> None:
-    """To the output of this process, at once; if nobody takes it any more, the ranks go on all the same."""
+    """To the output of this process, at once; if no one takes it any more, the ranks continue all the same."""
     write_all(stream, data)

@@ -91,7 +91,7 @@ class CheckpointKeeper:
     """Writes checkpoints into ``directory`` by the configuration's rules.
 
     ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there. A
-    last checkpoint that cannot be written is an error at the end, or the business of whoever has given ``saving``.
+    last checkpoint that cannot be written is an error at the end, or that of the caller who has given ``saving``.
     """
 
     def __init__(

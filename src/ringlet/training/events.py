@@ -272,7 +272,7 @@ class EventLog:
     ) -> None:
         """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen.
 
-        ``besides`` gives events that nobody announces; it is asked before every event.
+        ``besides`` gives events that no one announces; it is asked before every event.
         """
         self.path = path
         self._clock, self._besides, self._saving = clock, besides, Saving(say)

@@ -22,8 +22,8 @@ class Wish(NamedTuple):
 class Control:
     """A run's switch: callbacks and signals ask for a stop, the loop looks after every step.
 
-    A signal may come between any two instructions, so whoever acts on a wish looks once (:attr:`wish`) and acts on what
-    it saw: a second look may tell something else.
+    A signal may come between any two instructions, so code that acts on a wish looks once (:attr:`wish`) and acts on
+    what it saw: a second look may tell something else.
     """
 
     def __init__(self) -> None:

@@ -200,7 +200,7 @@ class Run:
         warnings.warn(message, stacklevel=2)
 
     def besides(self) -> Sequence[Event]:
-        """What else the log is to tell, asked before every event; replaced by whoever knows of such."""
+        """What else the log is to tell, asked before every event; replaced by the caller who knows of such."""
         return ()
 
     def _evaluate_only(self, callbacks: Sequence[Callback]) -> RunResult:

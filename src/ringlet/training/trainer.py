@@ -181,7 +181,7 @@ class Trainer:
     ) -> None:
         """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says.
 
-        Whoever gives ``saving`` checks at the end whether the last one is on disk; otherwise :meth:`fit` does.
+        A caller who gives ``saving`` checks at the end whether the last one is on disk; otherwise :meth:`fit` does.
         """
         self._place = None if self.config.checkpoint_every == "never" else (directory, say, events_position, saving)
 
