@@ -6,7 +6,9 @@ import gc
 import os
 import re
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import tomllib
 from collections.abc import Callable, Generator, Iterator
@@ -119,6 +121,32 @@ def real_data() -> Path:
     if root is None:
         pytest.skip("needs real data sets: set RINGLET_TEST_DATA to a folder with mnist/, cifar-10-batches-bin/, …")
     return root
+
+
+@pytest.fixture
+def mount_disk() -> Iterator[Callable[[int], Path]]:
+    """Makes file systems of so many bytes, in memory; the test is skipped where that is not allowed.
+
+    They are not below the folder of the test: a test process that is killed would leave a folder that none can remove.
+    """
+    mounted: list[Path] = []
+
+    def mount(num_bytes: int) -> Path:
+        path = Path(tempfile.mkdtemp(prefix="ringlet-disk-"))
+        command = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(path)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        except OSError as error:
+            pytest.skip(f"cannot mount a small file system: {error}")
+        if done.returncode != 0:
+            pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], timeout=30, check=True)
+        path.rmdir()
 
 
 class Server:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,9 @@ SPEC = make_spec(num_classes=4000)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(mount_disk: Callable[[int], Path]) -> Path:
     """A file system of 1.5 MB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except OSError as error:
-        pytest.skip(f"cannot mount a small file system: {error}")
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", str(path)], timeout=30, check=True)
+    return mount_disk(1500 << 10)
 
 
 def check_refusal(store: CheckpointStore, step: int, *optimizer: str) -> None:

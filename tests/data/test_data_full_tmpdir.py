@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +19,9 @@ SMALL = 8 << 20
 
 
 @pytest.fixture
-def small_tmpdir(tmp_path: Path) -> Iterator[Path]:
+def small_tmpdir(mount_disk: Callable[[int], Path]) -> Path:
     """A directory for temporary files with little room; a file system of its own."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small file system cannot be mounted here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    return mount_disk(SMALL)
 
 
 @pytest.fixture

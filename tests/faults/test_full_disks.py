@@ -6,13 +6,11 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launched import TIMEOUT
 from supervised import OPTIONS, Finished, stopped_process, wait_until
 
 from ringlet.checkpoint import CheckpointStore
@@ -45,20 +43,8 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except OSError as error:
-        pytest.skip(f"cannot mount a small file system: {error}")
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
-    try:
-        yield Disk(path)
-    finally:
-        subprocess.run(["umount", str(path)], timeout=TIMEOUT, check=True)
+def disk(mount_disk: Callable[[int], Path]) -> Disk:
+    return Disk(mount_disk(200 << 20))
 
 
 @pytest.fixture(params=LAUNCHED)

@@ -197,21 +197,9 @@ def test_where_nothing_can_be_shared_all_ranks_say_so():
 
 # -- room -------------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def small_folder(tmp_path):
+def small_folder(mount_disk):
     """A file system of 1 MB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except OSError as error:
-        pytest.skip(f"cannot mount a small file system: {error}")
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], timeout=30, check=True)
+    return mount_disk(1 << 20)
 
 
 @pytest.mark.parametrize("can_reserve", [True, False])
