@@ -75,7 +75,7 @@ def test_given_values_of_every_kind_read_back():
         (("init", "--model", "resnt20"), "Did you mean 'resnet20'?"),
         (("init", "--num-epochs", "x"), "--num-epochs: expected a whole number"),
         (("init", "."), "'.' is a folder"),
-        (("init", "missing/run.toml"), "'missing/run.toml' cannot be written: No such file or directory"),
+        (("init", "missing/run.toml"), "cannot write missing/run.toml: No such file or directory"),
         (("train", "a.toml", "--config", "b.toml"), "two configuration files, 'a.toml' and 'b.toml'"),
         (("train", "resnet20"), "Options begin with --, such as --model resnet20"),
     ],

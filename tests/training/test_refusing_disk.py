@@ -286,7 +286,7 @@ def test_a_disk_that_stays_full_is_an_error_in_the_end(small_config, monkeypatch
 
 @pytest.mark.parametrize("interval", ["never", "1 epochs"])
 def test_what_alone_is_missing_keeps_its_kind_of_error(small_config, monkeypatch, interval):
-    monkeypatch.setattr("ringlet.models.files._synchronise", lambda _: refuse(errno.EIO))
+    monkeypatch.setattr("ringlet.io.disk.synchronise", lambda _: refuse(errno.EIO))
     with pytest.raises(ModelFileError, match=r"cannot write model file out/model\.safetensors: Input/output error"):
         run_with(small_config(run_dir="out", checkpoint_every=interval), Disk(monkeypatch, errno.EIO), set(), [])
 

@@ -95,7 +95,7 @@ def test_mistakes_are_told(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFi
     assert "no run in the folder 'runs'" in capsys.readouterr().err
     run = LoggedRun(tmp_path / "run")
     assert main(["watch", str(run.path), "--save", str(tmp_path / "missing" / "page.html")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "cannot write" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["watch", str(run.path), "--port", str(taken.getsockname()[1])]) == 2
     assert "Give another --port" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
-from ringlet.io.disk import FULL, explain
+from ringlet.io.disk import FULL, explain, synchronise
 from ringlet.io.locks import try_lock
 
 SPARE_BYTES = 1 << 16
@@ -73,15 +73,6 @@ def make_directory(path: Path) -> None:
             synchronise(folder.parent)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path))
-
-
-def synchronise(path: Path) -> None:
-    """Wait until a file, or the list of names in a directory, is on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _HashingStream:

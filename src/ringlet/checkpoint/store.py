@@ -20,7 +20,6 @@ from ringlet.checkpoint.atomic import (
     make_directory,
     remove_directory,
     remove_partials,
-    synchronise,
     write_directory,
 )
 from ringlet.checkpoint.contents import HISTORY, MODEL, OPTIMIZER, Checkpoint, Entry, check, check_optimizer
@@ -35,6 +34,7 @@ from ringlet.errors import (
     UnreadableCheckpointError,
     show,
 )
+from ringlet.io.disk import synchronise
 from ringlet.models.attributes import is_integer
 from ringlet.models.files import ModelFile, load_model_file, write_model
 

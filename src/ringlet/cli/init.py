@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ringlet.cli.options import RunCommand, with_run_options
-from ringlet.errors import UsageError
+from ringlet.errors import FileWriteError, UsageError
 
 EXAMPLES = (
     ("ringlet init", "all options with their defaults, into run.toml"),
@@ -49,19 +49,18 @@ def init(
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Write beside the name and rename, so that a file is complete or not there."""
+    """Write a file that is complete or not there."""
     from ringlet.cli import display
+    from ringlet.io.disk import write_whole
 
     if file.is_dir():
         raise UsageError(f"'{file}' is a folder: give the name of a file, such as '{file / 'run.toml'}'")
     if file.exists() and not force:
         raise UsageError(f"'{file}' exists: give another name, or --force to replace it")
-    draft = file.with_name(f".{file.name}.partial")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
-    except OSError as error:
-        raise UsageError(f"'{file}' cannot be written: {error.strerror}. Give another name") from None
+        write_whole(file, text.encode())
+    except FileWriteError as error:
+        raise UsageError(f"{error}. Give another name") from None
     display.note(f"edit it, then: ringlet train {display.clean(file)}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from ringlet.data.image_strips import STRIP_PIXELS
 from ringlet.data.images import decode_image
+from ringlet.io.disk import replacing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -76,9 +76,5 @@ def full_picture(picture: Path | bytes | NDArray[Any], size: tuple[int, int], wh
 def _write(path: Path, image: Image) -> None:
     """Completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.stem[:80]}.{secrets.token_hex(6)}.partial")
-    try:
-        image.save(partial, format="PNG", compress_level=1)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path, durable=False) as draft:
+        image.save(draft, format="PNG", compress_level=1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, UsageError
 from ringlet.inference.scoring import Record
+from ringlet.io.disk import replacing
 from ringlet.libraries import require
 
 ENDINGS = (".csv", ".json", ".parquet")
@@ -31,19 +31,16 @@ def check_table(path: Path) -> None:
 
 def write_table(path: Path, records: Sequence[Record], top_k: int = 1) -> None:
     """Write all records; the file is there completely or not at all."""
-    partial = path.with_name(f".{path.stem[:80]}.{secrets.token_hex(6)}.partial")
     try:
-        if path.suffix.lower() == ".json":
-            partial.write_text(json.dumps(list(records), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        elif path.suffix.lower() == ".csv":
-            _write_csv(partial, [flat(record, top_k) for record in records])
-        else:
-            _write_parquet(partial, [flat(record, top_k) for record in records])
-        partial.replace(path)
+        with replacing(path) as draft:
+            if path.suffix.lower() == ".json":
+                draft.write_text(json.dumps(list(records), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            elif path.suffix.lower() == ".csv":
+                _write_csv(draft, [flat(record, top_k) for record in records])
+            else:
+                _write_parquet(draft, [flat(record, top_k) for record in records])
     except OSError as error:
         raise DataError(f"cannot write '{path}': {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def flat(record: Record, top_k: int) -> Record:

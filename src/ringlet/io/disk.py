@@ -2,7 +2,7 @@
 
 It is said, with needed and free bytes where they are known; the file that was there before stays as it was; the work
 goes on, and the next write is tried as planned (:class:`Saving`). What is replaced is written beside its name and
-renamed (:func:`write_whole`), what grows does so by whole records (:class:`Appender`).
+renamed (:func:`replacing`, :func:`write_whole`), what grows does so by whole records (:class:`Appender`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, final
 
@@ -40,22 +40,45 @@ def _free_bytes(near: Path) -> str:
         return "unknown how many"
 
 
-def write_whole(target: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write or replace a file, which then has all of ``content`` or is as it was; otherwise FileWriteError."""
+@contextlib.contextmanager
+def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Within: a path to write to, which then takes the place of ``target``; after an error all is as it was.
+
+    ``durable`` waits for the disk, so that the file is whole after a power loss too.
+    """
     draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.partial")
     try:
-        with draft.open("xb") as file:
+        yield draft
+        if durable:
+            synchronise(draft)
+        draft.replace(target)
+        if durable:
+            synchronise(target.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file, or the list of names in a directory, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(target: Path, content: bytes | Callable[[BinaryIO], object], *, durable: bool = True) -> None:
+    """Write or replace a file, which then has all of ``content`` or is as it was; otherwise FileWriteError."""
+    try:
+        with replacing(target, durable=durable) as draft, draft.open("xb") as file:
             if isinstance(content, bytes):
                 file.write(content)
             else:
                 content(file)
-        draft.replace(target)
     except OSError as error:
         size = len(content) if isinstance(content, bytes) else None
         raise FileWriteError(f"cannot write {target}: {explain(error, target, size)}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 @final

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -23,7 +21,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError, NewerModelFileError, SpecError, show
 from ringlet.io import jsontext
-from ringlet.io.disk import explain
+from ringlet.io.disk import explain, replacing
 from ringlet.io.safetensors import NAMES, Header, read_arrays, read_header, write_tensors
 from ringlet.models.attributes import Shape
 from ringlet.models.spec import ModelSpec
@@ -60,20 +58,12 @@ def save_model(
     target = Path(path)
     if not target.name or "\0" in str(target):
         raise ModelFileError(f"cannot write model file {str(target)!r}: it is not the path of a file")
-    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.partial")
     try:
-        with partial.open("xb") as file:
+        with replacing(target) as draft, draft.open("xb") as file:
             write_model(file, spec, tensors, metadata)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-        _synchronise(target.parent)
     except OSError as error:
         num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         raise ModelFileError(f"cannot write model file {target}: {explain(error, target, num_bytes)}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
     return target
 
 
@@ -129,14 +119,6 @@ def _digest(metadata: Mapping[str, str], arrays: Mapping[str, Floats]) -> str:
     for name in sorted(arrays):
         digest.update(arrays[name].reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _synchronise(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, RingletError, UsageError
+from ringlet.io.disk import write_whole
 from ringlet.io.locks import try_lock
 from ringlet.study.grid import Place
 from ringlet.study.preparation import Plan
@@ -67,7 +67,7 @@ class StudyDirectory:
     def write_record(self, place: Place, content: Mapping[str, Any]) -> None:
         """Keep what is known of a run, durably."""
         known = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
-        write_text(self.record(place), json.dumps({**known, **content}, indent=1, allow_nan=False) + "\n")
+        write_whole(self.record(place), (json.dumps({**known, **content}, indent=1, allow_nan=False) + "\n").encode())
 
     def clear(self, place: Place) -> None:
         """Remove what an unfinished run has left."""
@@ -92,8 +92,8 @@ def create_study(path: Path, plan: Plan) -> StudyDirectory:
         raise UsageError(f"study directory '{path}' exists and is not empty. Give another --study-dir, or delete it")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_text(path / STUDY, tomli_w.dumps(plan.options.to_dict()))
-        write_text(path / PLAN, json.dumps({"format": FORMAT, **plan.to_dict()}, indent=1) + "\n")
+        write_whole(path / STUDY, tomli_w.dumps(plan.options.to_dict()).encode())
+        write_whole(path / PLAN, (json.dumps({"format": FORMAT, **plan.to_dict()}, indent=1) + "\n").encode())
     except OSError as error:
         raise UsageError(f"study directory '{path}' cannot be made: {error.strerror}. Give another") from None
     return StudyDirectory(path, plan)
@@ -124,16 +124,6 @@ def default_path(models: tuple[str, ...]) -> Path:
     name = f"{words[:60] or 'study'}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (Path("studies") / (name if attempt == 1 else f"{name}-{attempt}") for attempt in range(1, 1000))
     return next(path for path in candidates if not path.exists())
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that is there completely or not at all."""
-    draft = path.with_name(f".{path.name}.partial")
-    with draft.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringlet import __version__
+from ringlet.io.disk import write_whole
 from ringlet.study import page, tables
-from ringlet.study.directory import FORMAT, PLOTS, REPORT, RESULTS, StudyDirectory, write_text
+from ringlet.study.directory import FORMAT, PLOTS, REPORT, RESULTS, StudyDirectory
 from ringlet.study.machine import describe_machine
 from ringlet.study.plots import Plot, all_plots, can_draw
 from ringlet.study.summary import Row, Summary, places, summarise
@@ -46,12 +47,12 @@ def results(summary: Summary) -> dict[str, Any]:
 def write_report(study: StudyDirectory, summary: Summary) -> dict[str, Any]:
     """Write all files; gives what ``study.json`` holds."""
     document = results(summary)
-    write_text(study.path / RESULTS, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_whole(study.path / RESULTS, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
     plots = all_plots(summary) if can_draw() and summary.measured else []
     for plot in plots:
         (study.path / PLOTS).mkdir(exist_ok=True)
         plot.save(study.path / PLOTS / f"{plot.name}.png")
-    write_text(study.path / REPORT, report_html(summary, document["machine"], plots))
+    write_whole(study.path / REPORT, report_html(summary, document["machine"], plots).encode())
     return document
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ringlet.errors import CheckpointError, RingletError
+from ringlet.io.disk import replacing
 from ringlet.named import ProcessSet
 from ringlet.named.session import global_process_set
 from ringlet.torch.broadcasting import broadcast_object
@@ -59,16 +59,11 @@ def write(obj: Any, path: Path) -> None:
     """Write the file in this process: beside its name, flushed to the disk, renamed."""
     outline, tensors = split(obj)
     named = {f"tensor{place}": _plain(tensor) for place, tensor in enumerate(tensors)}
-    partial = path.with_name(f".{path.name}.partial-{secrets.token_hex(6)}")
     try:
-        save_file(named, partial, {_OUTLINE: json.dumps(outline)})
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
+        with replacing(path) as draft:
+            save_file(named, draft, {_OUTLINE: json.dumps(outline)})
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write {path}: {error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Any:

@@ -71,7 +71,7 @@ class Prometheus(Tracker):
 
     def _check_file(self, path: Path) -> None:
         try:
-            write_whole(path, self._client.generate_latest(self.registry))
+            write_whole(path, self._client.generate_latest(self.registry), durable=False)
         except FileWriteError as error:
             raise UsageError(f"prometheus {error}") from None
 
@@ -111,7 +111,7 @@ class Prometheus(Tracker):
         self._written = time.monotonic()
         path = self._path
         if path is not None:
-            self.save(lambda: write_whole(path, self._client.generate_latest(self.registry)))
+            self.save(lambda: write_whole(path, self._client.generate_latest(self.registry), durable=False))
 
 
 def create(argument: str, run_directory: Path) -> Prometheus:

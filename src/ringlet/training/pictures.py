@@ -76,7 +76,7 @@ class ValidationPictures:
         self._folder.mkdir(exist_ok=True)
         sheet = draw_sheet(self._samples, list(self._masks), self._source.num_classes, f"epoch {epoch}")
         target = self._folder / f"epoch-{epoch:04d}.png"
-        write_whole(target, lambda file: sheet.save(file, format="PNG", compress_level=1))
+        write_whole(target, lambda file: sheet.save(file, format="PNG", compress_level=1), durable=False)
 
     def _read(self) -> list[Sample]:
         inputs, targets = self._source.read(self._indices)

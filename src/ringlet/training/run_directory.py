@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringlet.checkpoint.atomic import make_directory, synchronise
+from ringlet.checkpoint.atomic import make_directory
 from ringlet.config import RunConfig
 from ringlet.errors import CheckpointError, UsageError
+from ringlet.io.disk import synchronise
 from ringlet.training.run_lock import RunLock
 
 CONFIG, EVENTS, MODEL, BEST_MODEL = "config.toml", "events.ndjson", "model.safetensors", "best.safetensors"

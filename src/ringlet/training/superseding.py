@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ringlet.checkpoint import CheckpointStore
-from ringlet.checkpoint.atomic import make_directory, synchronise
+from ringlet.checkpoint.atomic import make_directory
 from ringlet.errors import CheckpointError
+from ringlet.io.disk import synchronise
 from ringlet.training.pictures import pictures_after
 from ringlet.training.resuming import Continuation
 from ringlet.training.run_directory import (

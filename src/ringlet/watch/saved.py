@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringlet.errors import UsageError
+from ringlet.errors import FileWriteError, UsageError
+from ringlet.io.disk import write_whole
 from ringlet.watch.assets import whole_page
 from ringlet.watch.document import Cursor
 from ringlet.watch.folder import read_picture
@@ -29,13 +30,10 @@ def save_page(runs: Sequence[RunView], path: Path, clock: Callable[[], float] = 
         part["images"] = _images(runs[part["index"]])
     stamp = time.strftime("%Y-%m-%d %H:%M", time.localtime(clock()))
     element = f'<script type="application/json" id="saved" data-time="{stamp}">{_as_text(document)}</script>'
-    draft = path.with_name(f".{path.name}.partial")
     try:
-        draft.write_text(whole_page(element), encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise UsageError(f"'{path}' cannot be written: {error.strerror}. Choose another file") from None
+        write_whole(path, whole_page(element).encode())
+    except FileWriteError as error:
+        raise UsageError(f"{error}. Choose another file") from None
 
 
 def _as_text(document: Any) -> str:

@@ -14,7 +14,6 @@ import fcntl
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import UnknownNameError
+from ringlet.io.disk import replacing
 from ringlet.kernels.contract import CONV_ALGORITHMS, Kernels
 
 CONVOLUTIONS = ("conv2d_forward", "conv2d_backward_data", "conv2d_backward_weight")
@@ -292,14 +292,8 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _write(path: Path, entries: dict[str, str]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tuning-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(dict(sorted(entries.items())), file, indent=0)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path, durable=False) as draft:
+        draft.write_text(json.dumps(dict(sorted(entries.items())), indent=0), encoding="utf-8")
 
 
 @contextlib.contextmanager
