@@ -139,6 +139,7 @@ def test_watching_ends(terminal, runs, tmp_path):
 def test_scoring_rows_leaves_no_trace(terminal, runs, tmp_path, number):
     """As after Ctrl-C: the transaction is taken back."""
     duckdb = pytest.importorskip("duckdb")
+    duckdb.connect(str(tmp_path / "rows.db")).close()
     runs.train()
     Image.new("L", (8, 8)).save(tmp_path / "picture.png")
     query = "select i as id, content as image from read_blob('picture.png'), range(100000000) numbers(i)"

@@ -11,11 +11,11 @@ HERE = Path(__file__).parent
 KINDS = ("ends", "leaves", "closes", "forgets", "calls", "from a thread", "multiprocessing", "subprocess")
 
 
-@pytest.mark.parametrize("communicator", ["node", "mpi", "torch"])
-@pytest.mark.parametrize("ranks_per_node", [None, "1"], ids=["shared memory", "wire"])
+@pytest.mark.parametrize(
+    ("communicator", "ranks_per_node"),
+    [("node", None), ("mpi", None), ("mpi", "1"), ("torch", None), ("torch", "1")],
+)
 def test_ranks_go_on_after_their_children_have_ended(communicator: str, ranks_per_node: str | None) -> None:
-    if communicator == "node" and ranks_per_node is not None:
-        pytest.skip("a node communicator has no wire")
     environment = {"RINGLET_RANKS_PER_NODE": ranks_per_node} if ranks_per_node else {}
     target = (HERE / "fork_checks.py", "children_of_all_kinds")
     for result in run_ranks(target, 2, communicator=communicator, environment=environment, timeout=90):
