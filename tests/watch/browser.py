@@ -82,6 +82,10 @@ class Browser:
         assert "exceptionDetails" not in answer, (expression, answer["exceptionDetails"], self.complaints)
         return answer["result"].get("value")
 
+    def resize(self, width: int, height: int = 1000) -> None:
+        """Give the window another size, with the page left open."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
     def wait_for(self, condition: str) -> Any:
         """The value of an expression as soon as it holds."""
         return self.evaluate(_WAIT % condition)

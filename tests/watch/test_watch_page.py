@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from watched import STEPS, LoggedRun, Watched
 
 from ringlet.cli.main import main
 from ringlet.config import RunConfig
+from ringlet.training.events import EpochStarted, EventLog, PhasesMeasured, StepFinished
 from ringlet.training.run import Run
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -21,6 +23,20 @@ PAINTED = """[...document.querySelectorAll('.chart canvas')].filter(canvas => {
   return new Uint32Array(image.data.buffer).some(pixel => pixel !== 0);
 }).length"""
 DRAWN = "[...Charts.made.get('figure:loss').plot.data[1]].filter(value => value !== null && value !== undefined).length"
+
+
+OUTSIDE = """[...document.querySelectorAll('.chart')].flatMap(card => {
+  const frame = card.getBoundingClientRect();
+  return [...card.querySelectorAll('canvas, .u-wrap, .u-legend')].filter(part => {
+    const own = part.getBoundingClientRect();
+    return own.left < frame.left || own.right > frame.right + 0.5 || own.bottom > frame.bottom + 0.5;
+  }).map(part => card.querySelector('h2').textContent + ': ' + part.className);
+})"""
+"""What is drawn over the edge of its card."""
+NARROW = """[...document.querySelectorAll('.chart')].filter(card =>
+  card.querySelector('.u-wrap').getBoundingClientRect().width < 0.8 * card.clientWidth).length"""
+"""Cards of which a large part is left empty."""
+SETTLED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(1), 50))))"
 
 
 def charts(browser: Browser) -> list[str]:
@@ -120,3 +136,59 @@ def test_a_long_log_is_thinned_for_the_saved_page(browser, tmp_path):
     browser.open(page.as_uri())
     assert 1000 < browser.wait_for(f"document.querySelector('canvas') && {POINTS}") <= 4000
     assert browser.evaluate("Runs.last(Runs.one, 'step:loss')") == pytest.approx(1 / 10_000)
+
+
+class TestLayout:
+    """A page that stays open while its window and its data change: headless pictures lay it out once, and hide this."""
+
+    WIDTHS = (1280, 1600, 1920, 700, 380, 2560, 1024)
+
+    def check(self, browser: Browser) -> None:
+        browser.evaluate(SETTLED)
+        assert browser.evaluate(OUTSIDE) == []
+        assert browser.evaluate(NARROW) == 0
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_charts_fit_their_cards_when_the_page_opens(self, browser, trained, width):
+        with Watched(trained) as watched:
+            browser.open("about:blank")
+            browser.resize(width)
+            browser.open(watched.address)
+            browser.resize(width)
+            browser.wait_for("document.querySelectorAll('.chart').length === 6")
+            self.check(browser)
+
+    def test_charts_fit_when_they_come_one_after_the_other_and_the_window_changes(self, browser, tmp_path):
+        run = LoggedRun(tmp_path / "run", model="a-network-with-a-very-long-name-" * 8)
+        with Watched(run.path) as watched:
+            browser.open(watched.address)
+            browser.resize(1700)
+            run.tell(EpochStarted(1, 5, 3, 90))
+            for number in range(1, 4):
+                metrics = {f"a metric with a long name, number {place}": 0.5 for place in range(number)}
+                run.tell(StepFinished(1, number, number, 9, 0.01, {"loss": 1.0, **metrics}, {}))
+                browser.wait_for(f"document.querySelectorAll('.chart').length >= {number + 1}")
+                self.check(browser)
+            for width in self.WIDTHS:
+                browser.resize(width)
+                self.check(browser)
+
+    def test_many_ranks_and_many_points_fit_too(self, browser, tmp_path):
+        run = LoggedRun(tmp_path / "run")
+        run.epoch(1)
+        run.tell(PhasesMeasured(1, ("forward", "wait"), tuple((1.0, rank / 64) for rank in range(64))))
+        steps = [
+            StepFinished(2, 10 + step, step, 9, 0.01, {"loss": 1 / step, "accuracy": 0.5}, {})
+            for step in range(1, 100_001)
+        ]
+        with closing(EventLog(run.events, clock=iter(range(1_700_001_000, 1_800_000_000)).__next__)) as log:
+            for step in steps:
+                log(step)
+        with Watched(run.path) as watched:
+            browser.open(watched.address)
+            browser.resize(1600)
+            browser.wait_for("Runs.one.status.step === 100010")
+            self.check(browser)
+            browser.resize(900)
+            self.check(browser)

@@ -95,9 +95,11 @@ const Charts = {
       else Charts.make(plan, shape, old);
     }
     plans.forEach((plan) => byId("charts").append(Charts.made.get(plan.key).box));
+    for (const chart of Charts.made.values()) Charts.fit(chart);
   },
 
   remove(key, chart) {
+    Charts.sizes.unobserve(chart.box);
     chart.plot.destroy();
     chart.box.remove();
     Charts.made.delete(key);
@@ -116,6 +118,7 @@ const Charts = {
     const chart = { box, shape, zoomed: false };
     chart.plot = new uPlot(Charts.options(plan, chart, box), Charts.data(plan), box);
     Charts.made.set(plan.key, chart);
+    Charts.sizes.observe(box);
   },
 
   options(plan, chart, box) {
@@ -174,10 +177,17 @@ const Charts = {
   },
 
   width(box) {
-    return Math.max(box.clientWidth - 30, 240);
+    return Math.max(box.clientWidth - 30, 120);
   },
 
-  resize() {
-    for (const chart of Charts.made.values()) chart.plot.setSize({ width: Charts.width(chart.box), height: HEIGHT });
+  // A card becomes narrower when others come beside it, and when the window does.
+  fit(chart) {
+    const width = Charts.width(chart.box);
+    if (chart.plot.width !== width) chart.plot.setSize({ width, height: HEIGHT });
   },
+
+  sizes: new ResizeObserver((entries) => {
+    const changed = new Set(entries.map((entry) => entry.target));
+    for (const chart of Charts.made.values()) if (changed.has(chart.box)) Charts.fit(chart);
+  }),
 };

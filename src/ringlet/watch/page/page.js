@@ -66,7 +66,6 @@ const Page = {
         Page.draw();
       });
     }
-    addEventListener("resize", () => Charts.resize());
     if (!document.getElementById("saved")) setInterval(() => Runs.one && Details.draw(), 15000);
   },
 };
