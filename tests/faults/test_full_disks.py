@@ -43,8 +43,10 @@ class Disk:
 
 
 @pytest.fixture
-def disk(mount_disk: Callable[[int], Path]) -> Disk:
-    return Disk(mount_disk(200 << 20))
+def disk(mount_disk: Callable[[int], Path], tmp_path: Path) -> Disk:
+    """It is the folder ``disk`` of the test."""
+    (tmp_path / "disk").symlink_to(mount_disk(200 << 20))
+    return Disk(tmp_path / "disk")
 
 
 @pytest.fixture(params=LAUNCHED)
