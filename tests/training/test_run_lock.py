@@ -54,7 +54,7 @@ def files(directory: Path) -> dict[str, bytes]:
 class TestLock:
     def test_a_second_process_is_told_who_has_it(self, tmp_path: Path) -> None:
         with other_process(tmp_path) as process:
-            expected = rf"in use by pid {process.pid} on {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
+            expected = rf"in use by pid {process.pid} on host {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
             with pytest.raises(UsageError, match=expected):
                 RunLock.acquire(tmp_path)
             with pytest.raises(UsageError, match="in use by pid"):
@@ -79,7 +79,7 @@ class TestLock:
 
     def test_a_note_of_another_machine_is_believed_until_the_user_knows_better(self, tmp_path: Path) -> None:
         leave_note(tmp_path)
-        with pytest.raises(UsageError, match=r"pid 4242 on elsewhere since 2026-01-02 .*give --break-lock"):
+        with pytest.raises(UsageError, match=r"pid 4242 on host elsewhere since 2026-01-02 .*give --break-lock"):
             RunLock.acquire(tmp_path)
         assert is_held(tmp_path) is None
         with RunLock.acquire(tmp_path, break_lock=True):

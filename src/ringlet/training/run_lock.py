@@ -52,7 +52,7 @@ class Holder:
         return cls(pid, socket.gethostname(), now, _boot(), _birth(pid), *slurm)
 
     def __str__(self) -> str:
-        return f"pid {self.pid} on {self.host} since {self.since}"
+        return f"pid {self.pid} on host {self.host} since {self.since}"
 
     @property
     def is_elsewhere(self) -> bool:
