@@ -54,8 +54,8 @@ def files(directory: Path) -> dict[str, bytes]:
 class TestLock:
     def test_a_second_process_is_told_who_has_it(self, tmp_path: Path) -> None:
         with other_process(tmp_path) as process:
-            expected = rf"in use by pid {process.pid} on host {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
-            with pytest.raises(UsageError, match=expected):
+            held = rf"in use by pid {process.pid} on host {socket.gethostname()} since "
+            with pytest.raises(UsageError, match=held + r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"):
                 RunLock.acquire(tmp_path)
             with pytest.raises(UsageError, match="in use by pid"):
                 RunLock.acquire(tmp_path, break_lock=True)
