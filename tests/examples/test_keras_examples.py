@@ -57,9 +57,9 @@ def test_the_mnist_network_learns_digits(tmp_path: Path) -> None:
 
 
 def test_the_mnist_network_learns_mnist(real_data: Path) -> None:
-    options = ("--samples", 1200, "--epochs", 2, "--batch-size", 16)
+    options = ("--samples", 3000, "--epochs", 2, "--batch-size", 16)
     output = run("tensorflow", "keras_mnist.py", "--data", real_data / "mnist", *options)
-    assert figure("accuracy", output) > 0.85
+    assert figure("accuracy", output) > 0.88
     assert "[rank 1]" not in output  # rank 0 alone shows progress
 
 
