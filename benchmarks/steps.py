@@ -77,7 +77,7 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
     from ringlet.engines.native import NativeReplica
     from ringlet.kernels import load
     from ringlet.optim import create, segments_of
-    from ringlet.strategies.contract import Layout
+    from ringlet.strategies.contract import Job, Layout
     from ringlet.strategies.synchronous import Synchronous
     from ringlet.training.step import training_step
 
@@ -86,7 +86,7 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
     optimizer = create("adam", learning_rate=LEARNING_RATE)
     num_state = sum(info.size for info in spec.state)
     layout = Layout(segments_of(spec.parameters), spec.num_parameters, num_state, "float32")
-    strategy = Synchronous(comm or SingleCommunicator(), layout, optimizer, kernels)
+    strategy = Synchronous(Job(comm or SingleCommunicator(), layout, optimizer, kernels))
     replica = NativeReplica(
         spec,
         loss=case.loss,

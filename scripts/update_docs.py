@@ -20,7 +20,7 @@ from ringlet.cli.examples import lines_of
 from ringlet.cli.main import VERBS
 from ringlet.config import RunConfig
 from ringlet.config.options import SECTIONS
-from ringlet.data.catalogue import catalogue
+from ringlet.data.registry import catalogue
 from ringlet.models import zoo
 from ringlet.training import events
 

@@ -16,7 +16,20 @@ from ringlet.errors import UnknownNameError, UsageError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-Kind = Literal["datasets", "models", "strategies", "trackers"]
+Kind = Literal[
+    "augmentations",
+    "compressions",
+    "databases",
+    "datasets",
+    "engines",
+    "exporters",
+    "models",
+    "operations",
+    "optimizers",
+    "schedules",
+    "strategies",
+    "trackers",
+]
 
 
 def names(kind: Kind) -> list[str]:

@@ -14,7 +14,7 @@ from ringlet import optim
 from ringlet.cli import known
 from ringlet.cli.main import VERBS
 from ringlet.config.strategy_choice import StrategyChoice
-from ringlet.data.catalogue import catalogue
+from ringlet.data.registry import catalogue
 from ringlet.data.registry import dataset_names
 from ringlet.models import zoo
 from ringlet.optim.metric_names import LOSS_NAMES, METRIC_NAMES

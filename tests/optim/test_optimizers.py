@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringlet.errors import ConfigError, KernelError, UnknownNameError, UsageError
 from ringlet.kernels import available, load
-from ringlet.optim import SGD, Adam, create, names, options
+from ringlet.optim import OPTIMIZERS, SGD, Adam, create
 
 SIZE = 37
 NUM_STEPS = 20
@@ -140,14 +140,14 @@ def test_updating_two_parts_equals_updating_the_whole_bit_for_bit(implementation
     assert all(part_state[key].tobytes() == state[key].tobytes() for key in state)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "lars"])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS.names() if name != "lars"])
 def test_float32_stays_float32_and_close_to_float64(name, kernels, gradient_at):
     single = run(create(name), kernels, gradient_at, dtype=np.float32)
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, run(create(name), kernels, gradient_at), rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "lars"])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS.names() if name != "lars"])
 def test_an_update_leaves_the_gradients_alone(name, kernels, gradient_at):
     gradients = gradient_at(1, SIZE)
     before = gradients.copy()
@@ -167,21 +167,21 @@ def test_kernels_are_loaded_when_none_are_given(gradient_at):
     np.testing.assert_array_equal(parameters, -gradient_at(1, SIZE))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
 def test_an_optimizer_is_rebuilt_from_its_name_and_hyperparameters(name):
     optimizer = create(name, learning_rate=0.3)
-    assert create(optimizer.name, **optimizer.hyperparameters()) == optimizer
+    assert create(optimizer.name, **optimizer.values()) == optimizer
 
 
 def test_every_optimizer_documents_its_formula_and_paper():
-    for name in names():
+    for name in OPTIMIZERS.names():
         text = type(create(name)).__doc__ or ""
         assert "=" in text, name
         assert any(year in text for year in ("2012", "2013", "2015", "2016", "2017", "2019")), name
 
 
 def test_default_learning_rates_are_the_usual_ones():
-    rates = {name: options(name)["learning_rate"] for name in names()}
+    rates = {name: create(name).learning_rate for name in OPTIMIZERS.names()}
     assert rates == {
         "sgd": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001, "nadam": 0.001, "adadelta": 1.0, "lars": 0.1,
     }  # fmt: skip
@@ -198,25 +198,24 @@ def test_an_unknown_name_is_an_error_with_the_nearest_name():
 
 
 def test_an_unknown_hyperparameter_names_the_optimizers_own():
-    with pytest.raises(ConfigError, match=r"'sgd' has no option 'momentun'.*Did you mean 'momentum'.*nesterov"):
+    with pytest.raises(ConfigError, match=r"momentun: no such option.*Did you mean 'momentum'.*'sgd'.*nesterov"):
         create("sgd", momentun=0.9)
 
 
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("sgd", {"momentum": 1.0}, r"momentum=1\.0 is not allowed; expected a number in \[0, 1\)"),
-        ("sgd", {"learning_rate": 0}, r"learning_rate=0 is not allowed; expected a number > 0"),
-        ("sgd", {"learning_rate": float("nan")}, r"learning_rate=nan"),
-        ("sgd", {"learning_rate": "0.1"}, r"learning_rate='0\.1'"),
-        ("sgd", {"nesterov": 1}, r"nesterov=1 is not allowed; expected true or false"),
-        ("sgd", {"nesterov": True}, r"nesterov=True needs momentum > 0"),
-        ("adam", {"beta2": -0.1}, r"beta2=-0\.1 .*Options of optimizer 'adam': learning_rate.*beta1"),
-        ("adam", {"epsilon": 0.0}, r"epsilon=0\.0"),
-        ("adam", {"learning_rate": True}, r"learning_rate=True"),
-        ("lars", {"trust": -1}, r"trust=-1"),
-        ("lars", {"decay": 0.1}, r"'lars' has no option 'decay'"),
-        ("adam", {"decay": 0.1, "weight_decay": 0.1}, r"contradicts weight_decay=0\.1"),
+        ("sgd", {"momentum": 1.0}, r"optimizer 'sgd': momentum: 1\.0 is out of range, expected less than 1"),
+        ("sgd", {"learning_rate": 0}, r"learning_rate: 0 is out of range, expected greater than 0"),
+        ("sgd", {"learning_rate": float("nan")}, r"learning_rate: nan is not a finite number"),
+        ("sgd", {"learning_rate": "0.1"}, r"learning_rate: expected a number, received '0\.1'"),
+        ("sgd", {"nesterov": 1}, r"nesterov: expected true or false, received 1"),
+        ("sgd", {"nesterov": True}, r"nesterov: needs momentum > 0"),
+        ("adam", {"beta2": -0.1}, r"beta2: -0\.1 is out of range, expected at least 0"),
+        ("adam", {"epsilon": 0.0}, r"epsilon: 0\.0 is out of range"),
+        ("adam", {"learning_rate": True}, r"learning_rate: expected a number, received true"),
+        ("lars", {"trust": -1}, r"trust: -1 is out of range"),
+        ("adam", {"decay": 0.1, "weight_decay": 0.1}, r"decay: contradicts weight_decay = 0\.1"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_what_is_allowed(name, values, message):
@@ -226,6 +225,7 @@ def test_a_value_out_of_range_is_named_with_what_is_allowed(name, values, messag
 
 def test_decay_is_decoupled_weight_decay():
     assert create("sgd", decay=0.1) == SGD(weight_decay=0.1, decoupled=True)
+    assert create("lars", decay=0.1).weight_decay == 0.1  # which knows no other
 
 
 def test_whole_numbers_become_floats():

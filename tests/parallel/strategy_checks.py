@@ -13,15 +13,12 @@ from training_checks import describe
 
 from ringlet import RunConfig
 from ringlet.comm.contract import Communicator
-from ringlet.config import StrategyChoice
 from ringlet.engines.contract import FlatTensors
 from ringlet.errors import DivergedError, InterruptedRunError
 from ringlet.guards import faults
 from ringlet.kernels import load
 from ringlet.optim import create
-from ringlet.strategies.choose import make_strategy
-from ringlet.strategies.contract import Layout
-from ringlet.strategies.synchronous import Options
+from ringlet.strategies.contract import STRATEGIES, Job, Layout
 from ringlet.training.events import Event, StalenessMeasured
 from ringlet.training.run import Run
 from ringlet.training.trainer import Trainer
@@ -154,15 +151,8 @@ def follow_formula(comm: Communicator, choice: str, momentum: float) -> dict[str
     """
     num_parameters, num_state, every, rate = 10_000, 7, 2, 0.1
     layout = Layout((), num_parameters, num_state, np.float64)
-    strategy = make_strategy(
-        StrategyChoice.parse(choice),
-        comm,
-        layout,
-        create("sgd", momentum=momentum),
-        load(),
-        num_shards=comm.size,
-        options=Options(),
-    )
+    chosen = STRATEGIES.parse(choice)
+    strategy = chosen.build(Job(comm, layout, create("sgd", momentum=momentum), load()))
     replica = Replica(num_state)
     strategy.parameters[:] = np.linspace(-1, 1, num_parameters) + comm.rank  # those of rank 0 count
     strategy.attach(replica)
@@ -174,8 +164,9 @@ def follow_formula(comm: Communicator, choice: str, momentum: float) -> dict[str
         return 0 if step == 2 and rank == comm.size - 1 else 3 + 2 * rank
 
     ranks = range(comm.size)
-    chosen = StrategyChoice.parse(choice)
-    kept = (1 - 1 / comm.size if chosen.block_momentum is None else chosen.block_momentum) * (chosen.name == "bmuf")
+    given, block_rate = getattr(chosen, "block_momentum", 0.0), getattr(chosen, "block_rate", 1.0)
+    kept = 1 - 1 / comm.size if given is None else given
+    nesterov = not getattr(chosen, "classical", False)
     start = np.linspace(-1, 1, num_parameters)
     expected = [start.copy() for _ in ranks]
     velocities, states = [np.zeros(num_parameters) for _ in ranks], [np.zeros(num_state) for _ in ranks]
@@ -201,8 +192,8 @@ def follow_formula(comm: Communicator, choice: str, momentum: float) -> dict[str
         if step % every == 0 or step == 5:
             weights = counts / counts.sum()
             learned = sum(weight * values for weight, values in zip(weights, expected, strict=True)) - start
-            new = kept * block + chosen.block_rate * learned
-            start = start + new + (kept * (new - block) if chosen.nesterov else 0)
+            new = kept * block + block_rate * learned
+            start = start + new + (kept * (new - block) if nesterov else 0)
             block = new
             expected = [start.copy() for _ in ranks]
             velocities = [sum(weight * values for weight, values in zip(weights, velocities, strict=True))] * comm.size
@@ -228,9 +219,7 @@ def follow_formulas(comm: Communicator, jobs: list[tuple[str, float]]) -> list[d
 def grow_stale(comm: Communicator, choice: str) -> dict[str, Any]:
     """Rank 0 makes three updates while rank 1 computes: parameters after each gradient, and the staleness of all."""
     layout = Layout((), 3, 1, np.float64)
-    strategy = make_strategy(
-        StrategyChoice.parse(choice), comm, layout, create("sgd"), load(), num_shards=comm.size, options=Options()
-    )
+    strategy = STRATEGIES.parse(choice).build(Job(comm, layout, create("sgd"), load()))
     replica = Replica(1)
     strategy.attach(replica)
     seen = []

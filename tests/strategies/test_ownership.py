@@ -9,7 +9,7 @@ from ringlet.comm.single import SingleCommunicator
 from ringlet.kernels import load
 from ringlet.optim import Segment, global_norm
 from ringlet.strategies import ownership
-from ringlet.strategies.norms import Norms
+from ringlet.strategies.ownership import Norms
 from ringlet.strategies.ownership import BLOCK, Range, blocks, owned_ranges
 
 

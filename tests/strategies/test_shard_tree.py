@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringlet.data.partition import bounds
-from ringlet.strategies.shard_tree import ADD, ShardTree, chain
+from ringlet.strategies.reduction import ADD, ShardTree, chain
 
 
 def added(postfix: list[int], values: list[str]) -> str:

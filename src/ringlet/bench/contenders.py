@@ -18,7 +18,7 @@ from ringlet.comm.environments import has_mpi
 from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
 from ringlet.data.partition import bounds
 from ringlet.kernels import load
-from ringlet.strategies.shard_tree import ShardTree
+from ringlet.strategies.reduction import ShardTree
 
 PATIENCE = timedelta(minutes=5)
 Call = Callable[[], object]

@@ -13,8 +13,6 @@ from ringlet.cli import known
 
 BREAKS = "=:"
 """Characters at which bash cuts a word into several."""
-VERBS_OF_RUNS = ("train", "resume", "init")
-"""Verbs with all options of a run."""
 _WORD = re.compile(r"[a-z0-9_]+")
 _BY_METAVAR = {"RUN": known.runs, "MODEL": known.trained}
 
@@ -47,23 +45,12 @@ def joined(words: Sequence[str]) -> tuple[list[str], str]:
 def candidates(root: Any, words: Sequence[str]) -> list[Candidate]:
     """What the last of ``words`` (without the program's name) may become; nothing: a file, or anything."""
     *done, current = words or [""]
-    found = _at_once(done, current)
-    if found is None:
-        place = _Place(root)
-        for word in done:
-            place.take(word)
-        found = place.complete(current)
+    place = _Place(root)
+    for word in done:
+        place.take(word)
+    found = place.complete(current)
     begin = current.replace("_", "-") if current.startswith("--") and "=" not in current else current
     return [candidate for candidate in found if candidate.value.startswith(begin) and candidate.value != current]
-
-
-def _at_once(done: Sequence[str], current: str) -> list[Candidate] | None:
-    """Values of the most usual options, without loading the verb: what ``train`` has takes longest to load."""
-    verb, option = (done[0], done[-1]) if len(done) > 1 else ("", "")
-    name = option.removeprefix("--").replace("-", "_")
-    if verb not in VERBS_OF_RUNS or not option.startswith("--") or name not in known.RUN_OPTIONS:
-        return None
-    return [Candidate(*pair) for pair in known.RUN_OPTIONS[name](current)]
 
 
 class _Place:
@@ -81,7 +68,7 @@ class _Place:
             self.open_option = None
         elif self._is_option(word):
             name, equals, _ = word.partition("=")
-            option = self._option(name)
+            option = self._option(name) or self._run_option(name)
             self.given |= set(option.opts) if option is not None else set()
             self.open_option = option if option is not None and not equals and not _is_flag(option) else None
         elif not self._descend(word):
@@ -93,7 +80,7 @@ class _Place:
             return self._values(self.open_option, current)
         if self._is_option(current):
             name, equals, value = current.partition("=")
-            option = self._option(name) if equals else None
+            option = (self._option(name) or self._run_option(name)) if equals else None
             if option is not None:
                 return [Candidate(f"{name}={found.value}", found.meaning) for found in self._values(option, value)]
             return self._options()
@@ -109,6 +96,20 @@ class _Place:
         spelled = name.replace("_", "-")
         options = (parameter for parameter in self._parameters() if parameter.param_type_name == "option")
         return next((option for option in options if spelled in (*option.opts, *option.secondary_opts)), None)
+
+    def _run_option(self, name: str) -> Any:
+        """An option that the configuration knows and the parser does not, as the parser would see it."""
+        offers = getattr(self.command, "offers", None)
+        if offers is None or not name.startswith("--"):
+            return None
+        from ringlet.config.run_config import is_flag, locate
+
+        own = name[2:].replace("-", "_")
+        if not offers(own) or locate(own) is None:
+            return None
+        return typer.core.TyperOption(
+            param_decls=["value", name], is_flag=is_flag(own), autocompletion=known.of_run_option(own)
+        )
 
     def _parameters(self) -> list[Any]:
         return list(self.command.get_params(self.context))
@@ -140,7 +141,18 @@ class _Place:
             if parameter.param_type_name == "option" and record is not None and not self.given & set(parameter.opts):
                 names = (*parameter.opts, *parameter.secondary_opts)
                 found += [Candidate(name, record[1]) for name in names if name.startswith("--")]
-        return found
+        return found + self._run_options(found)
+
+    def _run_options(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """All names of options of a run that the parser has not."""
+        offers = getattr(self.command, "offers", None)
+        if offers is None:
+            return []
+        from ringlet.config.describe import option_names
+
+        names = [f"--{name.replace('_', '-')}" for name in option_names() if offers(name)]
+        there = {candidate.value for candidate in found} | self.given
+        return [Candidate(name) for name in names if name not in there]
 
     def _of_argument(self, current: str) -> list[Candidate]:
         arguments = [parameter for parameter in self._parameters() if parameter.param_type_name == "argument"]

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringlet.cli.options import RunCommand, with_run_options
-from ringlet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ringlet.config import RunConfig, Settings
+    from ringlet.config import RunConfig
 
 EXAMPLES = (
-    ("ringlet config show", "every option with its value and where it comes from"),
+    ("ringlet config show", "every option that is set, and where its value comes from"),
     ("ringlet config show run.toml --seed 1 --changed", "what a file, the environment and options change"),
     ("ringlet config check run.toml", "find mistakes, with their lines, without training"),
     ("ringlet config schema", "a JSON schema, for editors"),
@@ -40,31 +39,30 @@ def show(
 
     given = {name: value for name, value in values.items() if value is not None}
     settings = gather(one_file(file, config), os.environ, given)
-    rows = _rows(settings, settings.build(), changed=changed)
-    for remark in settings.remarks:
+    found = settings.build()
+    for remark in (*settings.remarks, *found.notes()):
         display.note(remark)
+    rows = _rows(found, changed=changed)
     if json:
-        options = {name: {"value": value, "source": source} for name, value, source in rows}
+        options = {path: {"value": value, "source": source} for path, value, source in rows}
         display.print_json({"options": options})
         return
-    cells = [(name, display.plain_value(value), source) for name, value, source in rows]
+    cells = [(path, display.plain_value(value), source) for path, value, source in rows]
     display.results_console().print(display.table(("Option", "Value", "From"), cells))
 
 
-def _rows(settings: Settings, config: RunConfig, *, changed: bool) -> list[tuple[str, Any, str]]:
-    """(option, value, where from) of every option, or of those that are not as by default."""
-    from ringlet.config import RunConfig
-
-    values, defaults = config.to_dict(), RunConfig().to_dict()
+def _rows(config: RunConfig, *, changed: bool) -> list[tuple[str, Any, str]]:
+    """(path, value, where from) of every option that is set, or of those that are not as by default."""
+    different = config.changed()
     rows = []
-    for name in config.names():
-        value, origin = values.get(name), settings.origin(name)
-        if value == defaults.get(name) and (changed or origin is None or value is None):
+    for path, value in config.flat().items():
+        place = config.place(path)
+        if path not in different:
             source = "default"
         else:
-            source = "follows from others" if origin is None else origin.removesuffix(f": {name}")
+            source = "follows from others" if place is None else place.removesuffix(f": {path}")
         if source != "default" or not changed:
-            rows.append((name, value, source))
+            rows.append((path, value, source))
     return rows
 
 
@@ -72,23 +70,20 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file w
     """Check a configuration file: its form, names, types, ranges and contradictions; nothing is loaded or trained."""
     from ringlet.cli import display
     from ringlet.config import gather
-    from ringlet.training.names import unknown_names
 
     settings = gather(file)
     config = settings.build()
-    problems = [f"{settings.origin(name) or name}: {problem}" for name, problem in unknown_names(config).items()]
-    if problems:
-        raise ConfigError("\n".join(problems))
+    config.check_network()
     for remark in config.notes():
         display.note(remark)
-    count = len(settings.values)
+    count = len(settings.given)
     print(f"{display.clean(file)}: {count} option{'' if count == 1 else 's'} set, no mistakes")
 
 
 def schema() -> None:
     """Print the JSON schema of a configuration file."""
     from ringlet.cli import display
-    from ringlet.config.schema import json_schema
+    from ringlet.config.describe import json_schema
 
     display.print_json(json_schema())
 

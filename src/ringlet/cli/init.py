@@ -32,15 +32,12 @@ def init(
     FILE` reads it.
     """
     from ringlet.config import gather
-    from ringlet.config.template import template
-    from ringlet.training.names import unknown_names
+    from ringlet.config.describe import template
 
     given = {name: value for name, value in values.items() if value is not None}
     config = gather(options=given).build()
-    problems = unknown_names(config)
-    if problems:
-        raise UsageError("\n".join(problems.values()))
-    text = template({name: getattr(config, name) for name in config.model_fields_set})
+    config.check_network()
+    text = template(config)
     if file == STDOUT:
         print(text, end="")
         return

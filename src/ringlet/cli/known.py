@@ -7,21 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 Pairs = list[tuple[str, str]]
 Completer = Callable[[str], Pairs]
-
-BUILT_IN = ("digits", "shapes", "synthetic")
-FETCHED = ("mnist", "fashion-mnist", "cifar10", "cifar100")
-OWN_FILES = ("folder", "idx", "imagenet", "masks", "npz")
-OPTIMIZERS = ("sgd", "rmsprop", "adam", "adamw", "nadam", "adadelta", "lars")
-LOSSES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae")
-METRICS = ("accuracy", "top5_accuracy", "hinge", "mse", "mae", "dice", "iou")
-STRATEGIES = ("sync", "average:", "bmuf:", "async", "softsync:")
-COMPRESSIONS = ("none", "fp16", "bf16", "topk:")
-INTERVALS = ("auto", "never")
-"""These lists are those of the packages that know them, which load NumPy; a test compares them."""
 
 RUNS, CONFIG = "runs", "config.toml"
 MODEL_ENDINGS = (".safetensors", ".xml", ".onnx", ".py", ".keras")
@@ -37,16 +25,20 @@ def models(incomplete: str) -> Pairs:
 
 def datasets(incomplete: str) -> Pairs:
     """The data sets; behind ``folder:`` and the like, paths."""
+    from ringlet.data.formats import DATASETS
+
     kind, colon, path = incomplete.partition(":")
-    if colon and kind in OWN_FILES:
+    own = [entry.name for entry in DATASETS.entries() if entry.origin == "your files"]
+    if colon and kind in own:
         return [(f"{kind}:{found}", "") for found in _paths(path)]
-    built_in = [(name, "built in") for name in BUILT_IN]
-    return [*built_in, *((name, "can be fetched") for name in FETCHED), *((f"{k}:", "your files") for k in OWN_FILES)]
+    return [(f"{entry.name}:" if entry.name in own else entry.name, entry.summary()) for entry in DATASETS.entries()]
 
 
 def fetched(incomplete: str) -> Pairs:  # noqa: ARG001
     """The data sets that can be downloaded."""
-    return [(name, "") for name in FETCHED]
+    from ringlet.data.formats import DATASETS
+
+    return [(entry.name, entry.summary()) for entry in DATASETS.entries() if entry.origin == "downloadable"]
 
 
 def runs(incomplete: str) -> Pairs:
@@ -62,21 +54,32 @@ def trained(incomplete: str) -> Pairs:
     return [*runs(incomplete), *files]
 
 
-def of_run_option(name: str, annotation: Any) -> Completer | None:
-    """What completes an option of a run; None: nothing is known of its values."""
-    from ringlet.config.forms import choices
+def of_run_option(name: str) -> Completer:
+    """What completes an option of a run: by what it names, else by the values that the configuration knows."""
 
-    values = choices(annotation)
-    if name in RUN_OPTIONS or not values:
-        return RUN_OPTIONS.get(name)
-    return _some_of(values) if "tuple" in str(annotation) else _one_of(values)
+    def complete(incomplete: str) -> Pairs:
+        if name in OWN_COMPLETERS:
+            return OWN_COMPLETERS[name](incomplete)
+        from ringlet.config.describe import metavar, option_values
+        from ringlet.config.run_config import annotation_of, locate
 
-
-def _one_of(values: Iterable[str]) -> Completer:
-    def complete(incomplete: str) -> Pairs:  # noqa: ARG001
-        return [(value, "") for value in values]
+        alias, values = locate(name), option_values(name)
+        takes_several = alias is not None and metavar(annotation_of(alias.path)) == "NAME,…"
+        return _some_of(values)(incomplete) if takes_several else [(value, "") for value in values]
 
     return complete
+
+
+def _losses(incomplete: str) -> Pairs:
+    from ringlet.optim.metric_names import LOSS_NAMES, METRIC_NAMES
+
+    return _some_of(dict.fromkeys(LOSS_NAMES + METRIC_NAMES))(incomplete)
+
+
+def _metrics(incomplete: str) -> Pairs:
+    from ringlet.optim.metric_names import METRIC_NAMES
+
+    return _some_of(METRIC_NAMES)(incomplete)
 
 
 def _some_of(values: Iterable[str]) -> Completer:
@@ -115,15 +118,12 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
     return sorted(found)
 
 
-RUN_OPTIONS: dict[str, Completer] = {
-    "model": models,
-    "dataset": datasets,
-    "optimizer": _one_of(OPTIMIZERS),
-    "strategy": _one_of(STRATEGIES),
-    "compression": _one_of(COMPRESSIONS),
-    "loss_func": _some_of(LOSSES + METRICS),
-    "metrics": _some_of(METRICS),
-    "checkpoint_every": _one_of(INTERVALS),
-    "resume": _one_of(("auto", "epoch:")),
+OWN_COMPLETERS: dict[str, Completer] = {
+    **dict.fromkeys(("model", "model.name"), models),
+    **dict.fromkeys(("dataset", "dataset.name"), datasets),
+    **dict.fromkeys(("loss_func", "training.loss"), _losses),
+    **dict.fromkeys(("metrics", "training.metrics"), _metrics),
+    **dict.fromkeys(("checkpoint_every", "checkpoint.every"), lambda _: [("auto", ""), ("never", "")]),
+    **dict.fromkeys(("resume", "checkpoint.resume"), lambda _: [("auto", ""), ("epoch:", "")]),
 }
 """Options of a run whose values are known by more than their type."""

@@ -1,10 +1,16 @@
-"""The options of ``ringlet train``, made from the sections of the configuration: one list, no copies."""
+"""The options of a run on the command line: made from the configuration, which knows them.
+
+``--help`` shows the few that most people use; they alone are declared to the parser. All others are taken off the
+command line before it is parsed, by any of their names, and are explained by ``--help TOPIC``.
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,28 +18,40 @@ import typer
 from typer.core import TyperCommand
 
 from ringlet.cli import known
-from ringlet.config.forms import bare
-from ringlet.config.options import SECTIONS
 from ringlet.errors import UsageError
 
-_METAVARS = {int: "INT", float: "NUMBER", str: "TEXT"}
+COMMON = {
+    "model": ("NAME", "network of the zoo: see `ringlet models` (default: vgg1dobn)"),
+    "dataset": ("NAME", "`ringlet datasets`, or folder:PATH, masks:PATH, npz:PATH (default: digits)"),
+    "image_size": ("N,N", "height,width, or one number, to which images are resized"),
+    "num_epochs": ("INT", "passes over the training data (default: 50)"),
+    "global_batch_size": ("INT", "samples of a step over all workers"),
+    "local_batch_size": ("INT", "or: samples of one worker (default: 64, with masks 8)"),
+    "optimizer": ("NAME", "see --help optimizer (default: adam)"),
+    "learning_rate": ("NUMBER", "learning rate (default: the optimizer's)"),
+    "schedule": ("NAME,…", "learning rate over time, reasons to stop: see --help schedule"),
+    "strategy": ("NAME", "how workers agree: see --help strategy (default: sync)"),
+    "shards": ("INT", "the same bits on any number of workers up to this"),
+    "engine": ("NAME", "what computes: native, torch or keras (default: native)"),
+    "seed": ("INT", "of weights, sample order, dropout and augmentation (default: 0)"),
+    "run_dir": ("PATH", "run directory (default: runs/<model>-<dataset>-<time>)"),
+    "resume": ("auto|N", "resume from a checkpoint of the run directory"),
+}
+"""What `--help` shows; everything else is one `--help TOPIC` away."""
+PANEL = "Options that most people use"
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+Offers = Callable[[str], bool]
 
 
-def with_run_options(
-    function: Callable[..., Any], offers: Callable[[str], bool] = lambda _: True
-) -> Callable[..., Any]:
-    """Give ``function(…, **values)`` a command-line option for every option of a run; those not given are None.
+def with_run_options(function: Callable[..., Any], offers: Offers = lambda _: True) -> Callable[..., Any]:
+    """Give ``function(…, **values)`` the options of a run, by any of their names; those not given are left out or None.
 
     ``offers`` says by name which options it takes, if not all.
     """
     own = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "values"]
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
-    for section in SECTIONS:
-        panel = (section.__doc__ or "").strip()
-        offered = {name: field for name, field in section.model_fields.items() if offers(name)}
-        parameters += [_parameter(name, field, panel) for name, field in offered.items()]
+    parameters += [_parameter(name, *about) for name, about in COMMON.items() if offers(name)]
 
     def command(**values: Any) -> Any:
         return function(**values)
@@ -42,6 +60,7 @@ def with_run_options(
     command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.offers = offers  # type: ignore[attr-defined]
     return command
 
 
@@ -54,48 +73,24 @@ def one_file(file: Path | None, config: Path | None) -> Path | None:
     return config if file is None else file
 
 
-def _parameter(name: str, field: Any, panel: str) -> inspect.Parameter:
-    annotation = bare(field.annotation)
-    flag = f"--{name.replace('_', '-')}"
-    default = field.default if field.default not in (None, False, (), {}) else None
-    settings: dict[str, Any] = {
-        "help": field.description if default is None else f"{field.description} (default: {default})",
-        "rich_help_panel": panel,
-        "show_default": False,
-    }
-    if annotation is bool:
-        kind: Any = bool | None
-        declarations = (f"{flag}/--no-{flag[2:]}",)
-    else:
-        kind = str | None
-        declarations = (flag,)
-        settings["metavar"] = _metavar(annotation)
-        settings["autocompletion"] = known.of_run_option(name, annotation)
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind, typer.Option(*declarations, **settings)],
+def _parameter(name: str, metavar: str, meaning: str) -> inspect.Parameter:
+    declared = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=meaning,
+        metavar=metavar,
+        rich_help_panel=PANEL,
+        show_default=False,
+        autocompletion=known.of_run_option(name),
     )
-
-
-def _metavar(annotation: Any) -> str:
-    origin = typing.get_origin(annotation)
-    if origin is typing.Literal:
-        return "|".join(typing.get_args(annotation))
-    if origin is tuple:
-        return "N,N,…" if typing.get_args(annotation)[0] in (int, float) else "NAME,…"
-    return "NAME=VALUE,…" if origin is dict else _METAVARS.get(annotation, "TEXT")
+    annotation = Annotated[str | None, declared]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 class RunCommand(TyperCommand):
-    """Shows its options by section, in plain text (the boxed form of the parser takes twice as long).
-
-    Also understands ``--evaluate=true`` and ``--evaluate=false``, as older command lines write them.
-    """
+    """A verb with options of a run: shows its help in plain text (the parser's boxes take twice as long), by topic."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The list for ``--help``: general options first, then the sections of the configuration."""
+        """The list for ``--help``: general options first, then those of a run, then where the others are."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -104,27 +99,122 @@ class RunCommand(TyperCommand):
         for title in sorted(sections, key=lambda title: title != "General"):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
+        with formatter.section("All other options, by topic"):
+            formatter.write_text(f"{ctx.command_path} --help TOPIC, TOPIC being one of")
+            formatter.write_text(", ".join(_topics()))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Rewrite such flags, then parse as usual."""
-        flags = {option for parameter in self.params for option in parameter.opts if parameter.secondary_opts}
-        for parameter in self.params:
-            _check_only_if_given(parameter)
-        return super().parse_args(ctx, [_plain_flag(argument, flags) for argument in args])
+        """Explain a topic, or take the options of a run off the command line and parse what is left."""
+        topic = _topic(args)
+        if topic is not None and not ctx.resilient_parsing:
+            print(_explained(topic))
+            ctx.exit()
+        rest, values = split_run_options(args, self.params, self.offers, ctx.command_path)
+        ctx.meta[_VALUES] = values
+        return super().parse_args(ctx, rest)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the verb with all options."""
+        ctx.params.update(ctx.meta.get(_VALUES, {}))
+        return super().invoke(ctx)
+
+    @property
+    def offers(self) -> Offers:
+        """Which options of a run this verb takes."""
+        found: Offers = getattr(self.callback, "offers", lambda _: True)
+        return found
 
 
-def _check_only_if_given(parameter: Any) -> None:
-    """The parser would make a validator for each of more than a hundred options, and hand it None for most of them."""
-    if parameter.default is None and parameter.callback is None and not parameter.required:
-        process = parameter.process_value
-        parameter.process_value = lambda ctx, value: None if value is None else process(ctx, value)
+_VALUES = "ringlet.run_options"
 
 
-def _plain_flag(argument: str, flags: set[str]) -> str:
-    name, equals, value = argument.partition("=")
-    name = name.replace("_", "-")
-    if not equals or name not in flags:
-        return argument
-    if value.lower() not in _TRUE + _FALSE:
-        raise UsageError(f"{name}: expected true or false, received '{value}'")
-    return name if value.lower() in _TRUE else f"--no-{name[2:]}"
+def split_run_options(
+    args: Iterable[str], declared: Iterable[Any], offers: Offers, path: str
+) -> tuple[list[str], dict[str, Any]]:
+    """What is left for the parser, and the values of options that the configuration knows.
+
+    ``--name value``, ``--name=value``, ``--flag``, ``--no-flag`` and, as older command lines write, ``--flag=true``.
+    """
+    takes_value = {
+        option: not parameter.is_flag
+        for parameter in declared
+        if parameter.param_type_name == "option"
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    takes_value["--help"] = False
+    rest: list[str] = []
+    values: dict[str, Any] = {}
+    words = iter(args)
+    for word in words:
+        head, equals, value = word.partition("=")
+        spelled = head.replace("_", "-")
+        if word == "--":
+            rest += [word, *words]
+        elif not word.startswith("--") or spelled in takes_value:
+            rest.append(word)
+            if takes_value.get(spelled if word.startswith("--") else word, False) and not equals:
+                rest += [following for following in [next(words, None)] if following is not None]
+        else:
+            name, taken = _taken(spelled[2:].replace("-", "_"), value if equals else None, words, offers, path)
+            values[name] = taken
+    return rest, values
+
+
+def _taken(name: str, value: str | None, words: Any, offers: Offers, path: str) -> tuple[str, Any]:
+    """The option's own spelling and its value: what was given, the next word, or on and off."""
+    from ringlet.config.aliases import WITHOUT_EFFECT
+    from ringlet.config.run_config import is_flag, locate
+
+    positive = name.removeprefix("no_")
+    for candidate in (name, positive):
+        if not (offers(candidate) and (candidate in WITHOUT_EFFECT or locate(candidate) is not None)):
+            continue
+        if not is_flag(candidate):
+            if candidate != name:
+                break
+            given = next(words, None) if value is None else value
+            if given is None:
+                raise UsageError(f"option '--{name.replace('_', '-')}' needs a value\nSee `{path} --help`.")
+            return candidate, given
+        if value is None:
+            return candidate, candidate == name
+        if value.lower() not in _TRUE + _FALSE:
+            raise UsageError(f"--{name.replace('_', '-')}: expected true or false, received '{value}'")
+        return candidate, (value.lower() in _TRUE) == (candidate == name)
+    raise UsageError(_unknown(name, offers, path))
+
+
+def _unknown(name: str, offers: Offers, path: str) -> str:
+    from ringlet.component import nearest
+    from ringlet.config.describe import option_names
+
+    near = nearest(name, filter(offers, option_names()))
+    hint = f" Did you mean '--{near.replace('_', '-')}'?" if near else ""
+    return f"unknown option '--{name.replace('_', '-')}'.{hint}\nSee `{path} --help`."
+
+
+def _topics() -> tuple[str, ...]:
+    from ringlet.config.sections import SECTIONS
+
+    return (*(section.name for section in SECTIONS), "all", "aliases")
+
+
+def _topic(args: list[str]) -> str | None:
+    """The word after ``--help``, if it is a topic."""
+    for word, following in pairwise(args):
+        if word in ("--help", "-h") and not following.startswith("-"):
+            if following not in _topics():
+                from ringlet.errors import UnknownNameError
+
+                raise UnknownNameError("help topic", following, _topics())
+            return following
+    return None
+
+
+def _explained(topic: str) -> str:
+    import shutil
+
+    from ringlet.config.describe import help_text
+
+    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    return help_text(topic, min(max(width, 60), 120))

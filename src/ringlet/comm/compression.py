@@ -6,18 +6,18 @@ but not the exact sum.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from math import ceil, inf
 from types import MappingProxyType
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 
 from ringlet.comm.contract import Array, Communicator
+from ringlet.component import Component, Registry, required
 from ringlet.errors import ConfigError
 
-METHODS = ("none", "fp16", "bf16", "topk:RATIO")
-"""What :func:`parse_compression` understands."""
 _LARGEST_BFLOAT16 = 3.3895e38
 
 
@@ -25,7 +25,6 @@ class Compression(Protocol):
     """A way to add up flat floating arrays over ranks."""
 
     name: str
-    """As :func:`parse_compression` understands it."""
     largest: float
     """Sums of values that are finite stay so if the values' magnitudes add up to at most this much."""
 
@@ -155,20 +154,71 @@ class TopK:
         self._before.clear()
 
 
+COMPRESSIONS: Registry[type[CompressionConfig]] = Registry(
+    "compression", package="ringlet.comm.compression", group="compressions"
+)
+
+
+class CompressionConfig(Component, ABC):
+    """A compression by its name and options; :meth:`build` makes one, with nothing left out so far."""
+
+    registry: ClassVar[Registry[Any] | None] = COMPRESSIONS
+
+    @abstractmethod
+    def build(self) -> Compression:
+        """The compression."""
+
+
+@final
+class Exact(CompressionConfig):
+    """The exact sum."""
+
+    name: ClassVar[str] = "none"
+
+    def build(self) -> NoCompression:
+        """The compression."""
+        return NoCompression()
+
+
+@final
+class Float16(CompressionConfig):
+    """Half the traffic: 11 significant bits, values up to 65504."""
+
+    name: ClassVar[str] = "fp16"
+
+    def build(self) -> HalfPrecision:
+        """The compression."""
+        return HalfPrecision("float16")
+
+
+@final
+class BFloat16(CompressionConfig):
+    """Half the traffic: 8 significant bits, the range of float32."""
+
+    name: ClassVar[str] = "bf16"
+
+    def build(self) -> HalfPrecision:
+        """The compression."""
+        return HalfPrecision("bfloat16")
+
+
+@final
+class LargestShare(CompressionConfig):
+    """Only the largest values travel; the rest is added next time."""
+
+    name: ClassVar[str] = "topk"
+    argument: ClassVar[str] = "share"
+    share: float = required("part of all values that is sent, such as 0.01", gt=0, le=1)
+
+    def build(self) -> TopK:
+        """The compression."""
+        return TopK(self.share)
+
+
 def parse_compression(text: str) -> Compression:
-    """The compression that ``text`` names: ``none``, ``fp16``, ``bf16`` or ``topk:RATIO`` as in ``topk:0.01``."""
-    name, _, value = text.strip().lower().partition(":")
-    if name == "topk" and value:
-        try:
-            return TopK(float(value))
-        except ValueError:
-            raise ConfigError(f"'{value}' in compression '{text}' is no number: expected as in topk:0.01") from None
-    if not value:
-        if name == "none":
-            return NoCompression()
-        if name in ("fp16", "bf16"):
-            return HalfPrecision("float16" if name == "fp16" else "bfloat16")
-    raise ConfigError(f"unknown compression '{text}': expected one of {', '.join(METHODS)} (as in topk:0.01)")
+    """The compression that ``text`` names: ``none``, ``fp16``, ``bf16`` or ``topk:SHARE`` as in ``topk:0.01``."""
+    config: CompressionConfig = COMPRESSIONS.parse(text)
+    return config.build()
 
 
 def _largest(values: Array, count: int) -> Array:

@@ -1,16 +1,14 @@
-"""RunConfig: one validated description of a run, TOML in and out.
+"""RunConfig: one validated description of a run, made of the options that components own.
 
-``options`` lists every option with its default, range and meaning; ``run_config`` joins them and refuses
-contradictions; ``sources`` gathers values from defaults < a TOML file < the environment < the command line;
-``template`` and ``schema`` describe such a file to people and to programs.
+``sections`` lists what a configuration consists of, ``aliases`` the other names of options, ``run_config`` joins values
+under any name into a configuration and refuses contradictions; ``sources`` gathers values from defaults < a TOML file <
+the environment < the command line; ``describe`` explains all options to people and programs.
 """
 
 from __future__ import annotations
 
 from ringlet.config.intervals import Interval, ResumePoint
 from ringlet.config.run_config import RunConfig
-from ringlet.config.sources import Settings, gather
-from ringlet.config.strategy_choice import StrategyChoice
-from ringlet.config.toml_file import read_toml
+from ringlet.config.sources import Settings, gather, read_toml
 
-__all__ = ["Interval", "ResumePoint", "RunConfig", "Settings", "StrategyChoice", "gather", "read_toml"]
+__all__ = ["Interval", "ResumePoint", "RunConfig", "Settings", "gather", "read_toml"]

@@ -1,4 +1,4 @@
-"""How often checkpoints are written, and from which one a run goes on: small texts with a meaning."""
+"""How often checkpoints are written, and from which one a run resumes: small texts with a meaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Interval:
         match = re.fullmatch(r"\s*(\d{1,12})?\s*(steps?|epochs?)?\s*", text.lower())
         count = int(match[1] or 1) if match and (match[1] or match[2]) else 0
         if match is None or count < 1:
-            raise ConfigError(f"checkpoint_every = '{text}': expected such as '100 steps', '2 epochs', auto or never")
+            raise ConfigError(f"expected such as '100 steps', '2 epochs', auto or never, received '{text}'")
         return cls(count, "epochs" if (match[2] or "").startswith("epoch") else "steps")
 
 
@@ -46,6 +46,6 @@ class ResumePoint:
         if text.strip().lower() == "auto":
             return cls()
         if match is None:
-            raise ConfigError(f"resume = '{text}': expected auto, a number of steps such as 120, or epoch:3")
+            raise ConfigError(f"expected auto, a number of steps such as 120, or epoch:3, received '{text}'")
         number = int(match[2])
         return cls(epoch=number) if match[1] == "epoch" else cls(step=number)

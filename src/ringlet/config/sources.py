@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ringlet.config.explain import show, unknown_option
-from ringlet.config.forms import bare
-from ringlet.config.run_config import OTHER_NAMES, RunConfig
-from ringlet.config.toml_file import read_toml_file
+from ringlet.component import shown
+from ringlet.config.aliases import WITHOUT_EFFECT
+from ringlet.config.run_config import Given, RunConfig, flat_names, from_text, locate, typed, unknown_option
+from ringlet.config.sections import BY_NAME
 from ringlet.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "RINGLET_"
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+MAX_CONFIG_BYTES = 1 << 20
+_FILE, _ENVIRONMENT, _OPTIONS = 1, 2, 3
+_BARE_WORD = re.compile(r"\s*[\w.-]+\s*=\s*(?P<value>[A-Za-z_/~.][^\s#\"']*)")
+_PLACE = re.compile(r"\(at (?:line (?P<line>\d+), column \d+|end of document)\)")
+_HEADER = re.compile(r"\s*\[{1,2}\s*([\w.\"'-]+)\s*\]{1,2}")
+_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
+_WORDS = {"True": "true", "False": "false", "None": None, "null": None}
 
 
 @dataclass
 class Settings:
     """Values gathered from all sources, with the place each came from and remarks for the user."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
+    given: list[Given] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def add(self, name: str, value: Any, origin: str) -> None:
-        """Take a value; it replaces one from an earlier source."""
-        self.values[name] = value
-        self.origins[name] = origin
-
-    def origin(self, name: str) -> str | None:
-        """Where the value of an option came from; None: from nowhere, it is the default or follows from others."""
-        other = next((other for other, own in OTHER_NAMES.items() if own == name and other in self.values), name)
-        return self.origins.get(name, self.origins.get(other))
+    @property
+    def values(self) -> dict[str, Any]:
+        """What was given, by name; of several sources the last."""
+        return {one.name: one.value for one in self.given}
 
     def build(self) -> RunConfig:
         """The validated configuration."""
-        return RunConfig(self.origins, **self.values)
+        return RunConfig.from_given(self.given)
 
 
 def gather(
@@ -51,103 +52,161 @@ def gather(
     settings = Settings()
     problems: list[str] = []
     if config_file is not None:
-        file = read_toml_file(config_file)
-        for name, value in file.values.items():
-            line = f", line {file.lines[name]}" if name in file.lines else ""
-            settings.add(name, _from_toml(name, value), f"{config_file}{line}: {name}")
+        settings.given += _from_file(read_toml_file(config_file), config_file)
     for name, text, variable in _from_environment(environment or {}, settings.remarks):
-        _parse_into(settings, name, text, variable, problems)
+        _parse_into(settings, Given(name, text, variable, _ENVIRONMENT), problems)
     for name, value in (options or {}).items():
-        _parse_into(settings, name, value, f"--{name.replace('_', '-')}", problems)
+        _parse_into(settings, Given(name, value, f"--{name.replace('_', '-')}", _OPTIONS), problems)
     if problems:
         raise ConfigError("\n".join(problems))
     return settings
 
 
-def parse_text(name: str, text: str) -> Any:
-    """The value of an option written as text; ValueError says what was expected."""
-    annotation = bare(RunConfig.model_fields[name].annotation)
-    origin = typing.get_origin(annotation)
-    if annotation is bool:
-        return _parse_bool(text)
-    if annotation is int:
-        return _parse_number(int, text, "a whole number")
-    if annotation is float:
-        return _parse_number(float, text, "a number")
-    if origin is tuple:
-        items = [item.strip() for item in text.split(",") if item.strip()]
-        kind = typing.get_args(annotation)[0]
-        return tuple(
-            _parse_number(kind, item, "numbers with commas") if kind in (int, float) else item for item in items
-        )
-    if origin is dict:
-        return _parse_table(text)
-    return text
-
-
-def _parse_into(settings: Settings, name: str, value: Any, origin: str, problems: list[str]) -> None:
-    if name not in RunConfig.model_fields:
-        problems.append(unknown_option(name, RunConfig.names(), origin))
+def _parse_into(settings: Settings, given: Given, problems: list[str]) -> None:
+    if given.name not in WITHOUT_EFFECT and locate(given.name) is None:
+        problems.append(unknown_option(given.name, given.origin))
         return
     try:
-        settings.add(name, parse_text(name, value) if isinstance(value, str) else value, origin)
+        value = from_text(given.name, given.value) if isinstance(given.value, str) else typed(given.value, given.name)
+        settings.given.append(given._replace(value=value))
     except ValueError as error:
-        problems.append(f"{origin}: expected {error}, received {show(value)}")
-
-
-def _from_toml(name: str, value: Any) -> Any:
-    """TOML knows types; only lists (tuples here) and comma lists need a hand."""
-    known = RunConfig.model_fields.get(name)
-    if known is None or typing.get_origin(bare(known.annotation)) is not tuple:
-        return value
-    if isinstance(value, str):
-        return tuple(item.strip() for item in value.split(",") if item.strip())
-    return tuple(value) if isinstance(value, list) else value
+        problems.append(f"{given.origin}: expected {error}, received {shown(given.value)}")
 
 
 def _from_environment(environment: Mapping[str, str], remarks: list[str]) -> list[tuple[str, str, str]]:
-    """(option, text, variable) of every variable that names an option; a near miss becomes a remark."""
+    """(option, text, variable) of every variable that names an option; a near miss becomes a remark.
+
+    ``RINGLET_SEED``; two underscores stand for the point of a path, as in ``RINGLET_OPTIMIZER__TRUST``.
+    """
     found = []
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or not environment[variable]:
             continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if name in RunConfig.model_fields:
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+        if name in WITHOUT_EFFECT or locate(name) is not None:
             found.append((name, environment[variable], variable))
-        elif near := get_close_matches(name, RunConfig.names(), n=1, cutoff=0.9):
+        elif near := get_close_matches(name, flat_names(), n=1, cutoff=0.9):
             remarks.append(f"environment variable {variable} is no option; {ENVIRONMENT_PREFIX}{near[0].upper()} is")
     return found
 
 
-def _parse_bool(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered not in _TRUE + _FALSE:
-        raise ValueError("true or false")
-    return lowered in _TRUE
+# -- TOML -------------------------------------------------------------------------------------------------------------
+class TomlFile(NamedTuple):
+    """The table of a file, and the line on which each path (with points) is set."""
+
+    values: dict[str, Any]
+    lines: dict[str, int]
 
 
-def _parse_number(kind: type[int] | type[float], text: str, words: str) -> Any:
+def read_toml_file(path: Path) -> TomlFile:
+    """A configuration file with the lines of its names; ``-`` in names becomes ``_``."""
+    text = _read_text(path)
     try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(words) from None
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        message = f"configuration file '{path}' is not valid TOML: {error}"
+        raise ConfigError(message + _advice(text, str(error))) from None
+    return TomlFile(_with_underscores(table), _lines_of(text))
 
 
-def _parse_table(text: str) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise ValueError("name=value pairs with commas, such as depth=5,width=8")
-        table[name.strip().replace("-", "_")] = _guess(value.strip())
-    return table
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a TOML file; ``-`` in names becomes ``_``."""
+    return read_toml_file(path).values
 
 
-def _guess(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
+def _with_underscores(table: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {name: value for name, value in table.items() if isinstance(value, dict)}
+    return {
+        name.replace("-", "_"): _with_underscores(value) if name in sections else value for name, value in table.items()
+    }
+
+
+def _from_file(file: TomlFile, path: Path) -> Iterator[Given]:
+    """Every value of a file under its own name, so that messages can tell its line."""
+    for name, value in _leaves(file.values):
+        line = file.lines.get(name)
+        place = f"{path}, line {line}: {name}" if line is not None else f"{path}: {name}"
+        yield Given(name, typed(value, name), place, _FILE)
+
+
+def _leaves(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        section = BY_NAME.get(name)
+        if section is None or not isinstance(value, dict):
+            yield name, value
             continue
-    lowered = text.lower()
-    return lowered == "true" if lowered in ("true", "false") else text
+        for option, item in value.items():
+            if section.kind == "set" and isinstance(item, dict):
+                yield f"{name}.{option}", True
+                yield from ((f"{name}.{option}.{inner}", one) for inner, one in item.items())
+            else:
+                yield f"{name}.{option}", item
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if path.is_dir():
+            raise ConfigError(f"configuration file '{path}' is a folder: give the file, such as '{path}/config.toml'")
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ConfigError(
+                f"configuration file '{path}' is larger than {MAX_CONFIG_BYTES} bytes; is it the right file?"
+            )
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"configuration file '{path}' does not exist. `ringlet init` writes one") from None
+    except OSError as error:
+        raise ConfigError(f"configuration file '{path}' cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"configuration file '{path}' is not valid TOML: it is no text. Give the file that `ringlet init` wrote, "
+            "or config.toml of a run"
+        ) from None
+
+
+def _advice(text: str, error: str) -> str:
+    """The line that is wrong, and what usually helps."""
+    place = _PLACE.search(error)
+    if place is None or place["line"] is None:
+        return ""
+    line = text.splitlines()[int(place["line"]) - 1].strip()[:80]
+    word = _BARE_WORD.match(line)
+    if word is None:
+        return f"\n{line}\nExpected lines such as: num_epochs = 5"
+    value = word["value"]
+    if value in _WORDS:
+        right = _WORDS[value]
+        return f"\n{line}\n" + ("Leave the line out: that is the default" if right is None else f"Write {right}")
+    return f'\n{line}\nText stands in quotes: "{value}"'
+
+
+def _lines_of(text: str) -> dict[str, int]:
+    """The lines on which names are set, by their paths.
+
+    Only lines before which the text is complete count: one within a text of several lines is not meant.
+    """
+    found: dict[str, int] = {}
+    pending: list[str] = []
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        header, assigned = _HEADER.match(line), _KEY.match(line)
+        if (header or assigned) and _is_complete("\n".join(pending)):
+            pending = []
+            if header:
+                section = f"{_plain(header[1])}."
+                found.setdefault(section[:-1], number)
+            elif assigned:
+                found.setdefault(section + _plain(assigned[1]), number)
+        pending.append(line)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_").replace('"', "").replace("'", "")
+
+
+def _is_complete(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True

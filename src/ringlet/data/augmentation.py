@@ -6,12 +6,14 @@ same geometry as their images. Validation and test loaders are given no augmenta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.component import Component, Registry, option
 from ringlet.data import hashing
 from ringlet.data.rotation import rotation
 from ringlet.data.source import Indices, Samples
@@ -21,94 +23,107 @@ _STREAM = 3
 _FLIP, _CROP_CHANCE, _TOP, _LEFT, _NEW_TOP, _NEW_LEFT, _SHIFT_CHANCE, _DOWN, _RIGHT, _ROTATE_CHANCE, _ANGLE = range(11)
 _JITTER_CHANCE, _CONTRAST, _LIGHT = range(11, 14)  # and one more for the light of every further channel
 
+Images = list[NDArray[Any]]
+"""The inputs ``(n, C, H, W)`` of a batch, and its masks where there are any."""
+AUGMENTATIONS: Registry[type[Transform]] = Registry(
+    "augmentation", package="ringlet.data.augmentation", group="augmentations"
+)
 
-@dataclass(frozen=True)
-class Augmentation:
-    """What may happen to an image, in this order.
 
-    *jitter*: with ``jitter_probability`` change the light: contrast by a factor of up to ``1 ± jitter_strength``, and
-    the brightness of each channel, for itself, by up to ``jitter_strength`` times its spread. Masks stay.
-    *flip*: mirror left and right, with ``flip_probability``.
-    *rotate*: with ``rotate_probability`` turn about the centre by up to ``rotate_degrees`` either way, zeros at the
-    corners; images bilinear, masks by the nearest pixel.
-    *crop*: with ``crop_probability`` keep a random square window of ``crop_size`` pixels, put it at a random place
-    and fill the rest with zeros (black).
-    *shift*: with ``shift_probability`` move the image by up to ``shift_size`` pixels each way, zeros at the edge;
-    the same as padding by ``shift_size`` and cropping back.
+class Draw:
+    """Random numbers of one batch: one per sample and kind, keyed by the sample's index.
+
+    ``kind`` is any number that is used for nothing else; those below 1,000 belong to Ringlet.
     """
 
-    flip_probability: float = 0.0
-    crop_size: int = 0
-    crop_probability: float = 0.0
-    shift_size: int = 0
-    shift_probability: float = 1.0
-    rotate_degrees: float = 0.0
-    rotate_probability: float = 1.0
-    jitter_strength: float = 0.0
-    jitter_probability: float = 1.0
+    def __init__(self, stream_key: int, indices: Indices) -> None:
+        self._stream = stream_key
+        self._indices = indices
 
-    def __post_init__(self) -> None:
-        """Refuse probabilities outside [0, 1], negative sizes and more than half a turn."""
-        for name in (f"{kind}_probability" for kind in ("flip", "crop", "shift", "rotate", "jitter")):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number from 0 to 1")
-        for name in ("crop_size", "shift_size"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 (off) or a number of pixels")
-        if self.crop_probability > 0.0 and self.crop_size == 0:
-            raise ConfigError(f"crop_probability = {self.crop_probability} but crop_size = 0: give a window in pixels")
-        if not 0.0 <= self.jitter_strength <= 1.0:
-            raise ConfigError(f"jitter_strength = {self.jitter_strength}: expected 0 (off) to 1")
-        if not 0.0 <= self.rotate_degrees <= 180.0:
-            raise ConfigError(f"rotate_degrees = {self.rotate_degrees}: expected 0 (off) to 180 degrees")
+    def chosen(self, kind: int, probability: float) -> Indices:
+        """The places in the batch of the samples that are changed."""
+        if probability <= 0.0:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(self.uniform(kind) < probability)
 
-    def check_shape(self, input_shape: tuple[int, ...]) -> None:
-        """Refuse inputs that are not images, or too small for the window."""
-        if len(input_shape) != 3:
-            raise ConfigError(f"cannot flip, move or turn inputs of shape {input_shape}: expected images (C, H, W)")
-        height, width = input_shape[1:]
-        if self.crop_probability and self.crop_size > min(height, width):
-            raise ConfigError(f"crop_size = {self.crop_size} does not fit {height}x{width} images: choose it smaller")
-        if self.shift_size >= min(height, width):
-            raise ConfigError(f"shift_size = {self.shift_size} would move {height}x{width} images out of sight")
+    def uniform(self, kind: int) -> NDArray[np.float64]:
+        """A number in [0, 1) for every sample."""
+        return hashing.uniform(hashing.stream(self._stream, kind), self._indices)
 
-    def apply(self, samples: Samples, indices: Indices, seed: int, epoch: int) -> Samples:
-        """The changed samples; ``samples`` is ``(inputs, targets)`` as read, and may be changed in place."""
-        inputs, targets = samples
-        draw = _Draw(hashing.stream(_STREAM, seed, epoch), indices)
-        images = [np.require(values, requirements=["W"]) for values in (inputs, *_masks(targets, inputs))]
-        images[0] = self._jitter(images[0], draw)
-        self._flip(images, draw)
-        images = self._rotate(images, draw)
-        images = self._crop(images, draw)
-        images = self._shift(images, draw)
-        return images[0], images[1].reshape(targets.shape) if len(images) == 2 else targets
+    def integers(self, kind: int, limit: int) -> Indices:
+        """A whole number from 0 to ``limit - 1`` for every sample."""
+        return hashing.integers(hashing.stream(self._stream, kind), self._indices, limit)
 
-    def _jitter(self, inputs: NDArray[Any], draw: _Draw) -> NDArray[Any]:
-        if self.jitter_strength == 0.0:
-            return inputs
-        chosen = draw.chosen(_JITTER_CHANCE, self.jitter_probability)
+
+class Transform(Component, ABC):
+    """One kind of change."""
+
+    registry: ClassVar[Registry[Any] | None] = AUGMENTATIONS
+    order: ClassVar[int] = 100
+    """Transforms apply by this number, the lowest first."""
+    probability: float = option(0.5, "share of the images that are changed", ge=0, le=1)
+
+    def check_shape(self, height: int, width: int) -> None:
+        """Refuse images that are too small."""
+
+    @abstractmethod
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The changed images; those given may be changed in place."""
+
+
+@final
+class Jitter(Transform):
+    """Change contrast and brightness: contrast by a factor of up to ``1 ± strength``, and the brightness of each
+    channel, for itself, by up to ``strength`` times its spread. Masks stay.
+    """
+
+    name: ClassVar[str] = "jitter"
+    order: ClassVar[int] = 10
+    strength: float = option(0.3, "share by which contrast and brightness change at most", gt=0, le=1)
+
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The changed images."""
+        inputs = images[0]
+        chosen = draw.chosen(_JITTER_CHANCE, self.probability)
         kinds = (_CONTRAST, *(_LIGHT + channel for channel in range(inputs.shape[1])))
         amounts = np.stack([(2.0 * draw.uniform(kind) - 1.0)[chosen] for kind in kinds], axis=1)
         result = inputs.copy()
-        for sample, amount in zip(chosen.tolist(), (amounts * self.jitter_strength).astype(np.float32), strict=True):
+        for sample, amount in zip(chosen.tolist(), (amounts * self.strength).astype(np.float32), strict=True):
             values = inputs[sample].astype(np.float32)
             mean, spread = (f(values, axis=(1, 2), keepdims=True) for f in (np.mean, np.std))
             changed = mean + (values - mean) * (1 + amount[0]) + spread * amount[1:, None, None]
             result[sample] = np.rint(np.clip(changed, 0, 255)) if inputs.dtype == np.uint8 else changed
-        return result
+        return [result, *images[1:]]
 
-    def _flip(self, images: list[NDArray[Any]], draw: _Draw) -> None:
-        chosen = draw.chosen(_FLIP, self.flip_probability)
+
+@final
+class Flip(Transform):
+    """Mirror left and right."""
+
+    name: ClassVar[str] = "flip"
+    order: ClassVar[int] = 20
+
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The mirrored images."""
+        chosen = draw.chosen(_FLIP, self.probability)
         for values in images:
             if len(chosen):
                 values[chosen] = values[chosen, :, :, ::-1]
+        return images
 
-    def _rotate(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
-        if self.rotate_degrees == 0.0:
-            return images
-        chosen = draw.chosen(_ROTATE_CHANCE, self.rotate_probability)
-        angles = np.deg2rad((2.0 * draw.uniform(_ANGLE) - 1.0) * self.rotate_degrees)
+
+@final
+class Rotate(Transform):
+    """Turn about the centre, zeros at the corners; images bilinear, masks by the nearest pixel."""
+
+    name: ClassVar[str] = "rotate"
+    order: ClassVar[int] = 30
+    degrees: float = option(10.0, "degrees by which an image turns at most, either way", gt=0, le=180)
+
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The turned images."""
+        chosen = draw.chosen(_ROTATE_CHANCE, self.probability)
+        angles = np.deg2rad((2.0 * draw.uniform(_ANGLE) - 1.0) * self.degrees)
         results = [values.copy() for values in images]
         for sample in chosen.tolist():
             view = rotation(images[0].shape[2:], float(angles[sample]))
@@ -117,45 +132,78 @@ class Augmentation:
                 result[sample] = view.nearest(values[sample])
         return results
 
-    def _crop(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
-        if self.crop_probability == 0.0:
-            return images
-        chosen, size = draw.chosen(_CROP_CHANCE, self.crop_probability), self.crop_size
+
+@final
+class Crop(Transform):
+    """Keep a random square window, put it at a random place and fill the rest with zeros (black)."""
+
+    name: ClassVar[str] = "crop"
+    order: ClassVar[int] = 40
+    size: int = option(16, "edge of the window in pixels", ge=1)
+
+    def check_shape(self, height: int, width: int) -> None:
+        """Refuse images that are smaller than the window."""
+        if self.size > min(height, width):
+            raise ConfigError(
+                f"augmentation crop: size = {self.size} does not fit {height}x{width} images: choose it smaller"
+            )
+
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The cropped images."""
+        chosen, size = draw.chosen(_CROP_CHANCE, self.probability), self.size
         height, width = images[0].shape[2:]
         tops, new_tops = (draw.integers(kind, height - size + 1) for kind in (_TOP, _NEW_TOP))
         lefts, new_lefts = (draw.integers(kind, width - size + 1) for kind in (_LEFT, _NEW_LEFT))
         extents = np.full(len(tops), size)
         return [_paste(values, chosen, (tops, lefts), (new_tops, new_lefts), (extents, extents)) for values in images]
 
-    def _shift(self, images: list[NDArray[Any]], draw: _Draw) -> list[NDArray[Any]]:
-        if self.shift_size == 0:
-            return images
-        chosen = draw.chosen(_SHIFT_CHANCE, self.shift_probability)
+
+@final
+class Shift(Transform):
+    """Move the image, zeros at the edge; the same as padding by ``size`` and cropping back."""
+
+    name: ClassVar[str] = "shift"
+    order: ClassVar[int] = 50
+    size: int = option(4, "pixels by which an image moves at most, each way", ge=1)
+
+    def check_shape(self, height: int, width: int) -> None:
+        """Refuse images that would leave the picture."""
+        if self.size >= min(height, width):
+            raise ConfigError(f"augmentation shift: size = {self.size} would move {height}x{width} images out of sight")
+
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The moved images."""
+        chosen = draw.chosen(_SHIFT_CHANCE, self.probability)
         height, width = images[0].shape[2:]
-        down, right = (draw.integers(kind, 2 * self.shift_size + 1) - self.shift_size for kind in (_DOWN, _RIGHT))
+        down, right = (draw.integers(kind, 2 * self.size + 1) - self.size for kind in (_DOWN, _RIGHT))
         old = (np.maximum(-down, 0), np.maximum(-right, 0))
         new = (np.maximum(down, 0), np.maximum(right, 0))
         extents = (height - np.abs(down), width - np.abs(right))
         return [_paste(values, chosen, old, new, extents) for values in images]
 
 
-class _Draw:
-    """Random numbers of one batch: one per sample and kind, keyed by the sample's index."""
+@final
+class Augmentation:
+    """What may happen to an image: its transforms, in their order."""
 
-    def __init__(self, stream_key: int, indices: Indices) -> None:
-        self._stream = stream_key
-        self._indices = indices
+    def __init__(self, transforms: Iterable[Transform]) -> None:
+        self.transforms = tuple(sorted(transforms, key=lambda transform: transform.order))
 
-    def chosen(self, kind: int, probability: float) -> Indices:
-        if probability <= 0.0:
-            return np.empty(0, dtype=np.int64)
-        return np.flatnonzero(self.uniform(kind) < probability)
+    def check_shape(self, input_shape: tuple[int, ...]) -> None:
+        """Refuse inputs that are not images, or too small."""
+        if len(input_shape) != 3:
+            raise ConfigError(f"cannot flip, move or turn inputs of shape {input_shape}: expected images (C, H, W)")
+        for transform in self.transforms:
+            transform.check_shape(*input_shape[1:])
 
-    def uniform(self, kind: int) -> NDArray[np.float64]:
-        return hashing.uniform(hashing.stream(self._stream, kind), self._indices)
-
-    def integers(self, kind: int, limit: int) -> Indices:
-        return hashing.integers(hashing.stream(self._stream, kind), self._indices, limit)
+    def apply(self, samples: Samples, indices: Indices, seed: int, epoch: int) -> Samples:
+        """The changed samples; ``samples`` is ``(inputs, targets)`` as read, and may be changed in place."""
+        inputs, targets = samples
+        draw = Draw(hashing.stream(_STREAM, seed, epoch), indices)
+        images = [np.require(values, requirements=["W"]) for values in (inputs, *_masks(targets, inputs))]
+        for transform in self.transforms:
+            images = transform.apply(images, draw)
+        return images[0], images[1].reshape(targets.shape) if len(images) == 2 else targets
 
 
 def _masks(targets: NDArray[Any], inputs: NDArray[Any]) -> list[NDArray[Any]]:

@@ -1,98 +1,126 @@
-"""Data sets by name: finds the loader, then applies size limit, resizing and validation split."""
+"""Loading a data set: its format finds the parts, then size limit, resizing and validation split apply to all alike."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ringlet import plugins
 from ringlet.data import partition
+from ringlet.data.cache import dataset_directory
 from ringlet.data.dataset import Dataset
-from ringlet.data.families import LOADERS
+from ringlet.data.download import is_present
+from ringlet.data.formats import DATASETS, DatasetFormat, Origin
+from ringlet.data.remote import REMOTE
 from ringlet.data.requests import Parts, Request
 from ringlet.data.resize import ResizedSource
 from ringlet.data.source import Source, SubsetSource
 from ringlet.errors import ConfigError, UsageError
 
-_ALIASES = {"cifar-10": "cifar10", "cifar-100": "cifar100", "fashionmnist": "fashion-mnist", "fashion": "fashion-mnist"}
 _DEFAULT_SPLIT = 0.1
-_SELF_SIZED = ("shapes", "synthetic", "folder", "masks")
 
 
 def load_dataset(
-    name: str,
+    name: str | DatasetFormat,
     *,
-    path: Path | str | None = None,
-    train_path: Path | str | None = None,
-    test_path: Path | str | None = None,
     input_shape: tuple[int, ...] | None = None,
     num_classes: int | None = None,
-    num_samples: int | None = None,
     seed: int = 0,
-    validation_split: float | None = 0.0,
-    test_as_validation: bool = False,
-    image_size: int | tuple[int, int] | None = None,
+    **options: Any,
 ) -> Dataset:
     """A data set by name (see :func:`dataset_names`), or ``KIND:PATH`` with KIND npz, folder, masks, idx, imagenet ….
 
-    ``path`` holds training and test data; ``train_path`` and ``test_path`` override it for their part. Without any,
-    mnist, fashion-mnist and cifar come from the cache. ``image_size`` resizes (bilinear; masks nearest).
-    ``num_samples`` limits the training part to so many, chosen by ``seed`` (synthetic data and shapes: makes so many).
+    ``options`` are those of its format: ``path`` holds training and test data; ``train_path`` and ``test_path``
+    override it for their part. Without any, mnist, fashion-mnist and cifar come from the cache. ``image_size`` resizes
+    (bilinear; masks nearest). ``num_samples`` limits the training part to so many, chosen by ``seed`` (synthetic data
+    and shapes: makes so many).
 
-    ``validation_split`` in [0, 1) holds that share of the training part out, chosen by ``seed``; with
+    ``validation_split`` in [0, 1) (default 0) holds that share of the training part out, chosen by ``seed``; with
     ``test_as_validation`` the test part serves instead and nothing is held out. With 0, the data set's own validation
     part serves if there is one; otherwise validation is None. With None it serves too, and without one a tenth is held
     out.
     """
-    kind, located = _parse_name(name)
+    if isinstance(name, str):
+        options = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
+        kind, given = DATASETS.split(name)
+        chosen: DatasetFormat = DATASETS.create(kind, **{"validation_split": 0.0, **given, **_set(options)})
+        label = name
+    else:
+        chosen = name.replace(**options) if options else name
+        label = chosen.label
     request = Request(
-        name=kind,
-        path=_as_path(path) or located,
-        train_path=_as_path(train_path),
-        test_path=_as_path(test_path),
+        name=chosen.name,
+        path=_as_path(chosen.path),
+        train_path=_as_path(chosen.train_path),
+        test_path=_as_path(chosen.test_path),
         input_shape=None if input_shape is None else _positive("input_shape", *input_shape),
         num_classes=None if num_classes is None else _positive("num_classes", num_classes)[0],
-        num_samples=None if num_samples is None else _positive("num_samples", num_samples)[0],
+        num_samples=chosen.num_samples,
         seed=seed,
-        image_size=_as_size(image_size),
+        image_size=None if chosen.image_size is None else (chosen.image_size[0], chosen.image_size[1]),
     )
-    parts = _load(request)
-    limited = _resized(_limited(parts, request), request)
+    parts = chosen.load(request)
+    if not isinstance(parts, Parts):
+        raise plugins.not_a("datasets", chosen.name, "a format whose load gives Parts")
+    limited = _resized(_limited(parts, request), chosen, request)
     _check_shape(limited.train, request)
-    train, validation = _with_validation(limited, seed, validation_split, test_as_validation)
-    return Dataset(name, train, validation, limited.test, limited.class_names, limited.normalization)
+    train, validation = _with_validation(limited, seed, chosen.validation_split, chosen.test_as_validation)
+    return Dataset(label, train, validation, limited.test, limited.class_names, limited.normalization)
+
+
+def _set(options: dict[str, Any]) -> dict[str, Any]:
+    """Options without paths that are not given; a split of None means something else than none at all."""
+    return {name: value for name, value in options.items() if value is not None or name == "validation_split"}
 
 
 def dataset_names() -> list[str]:
     """The names :func:`load_dataset` knows by itself; plugins (:mod:`ringlet.plugins`) may add others."""
-    return list(LOADERS)
+    return DATASETS.names()
 
 
-def _load(request: Request) -> Parts:
-    """By Ringlet's own loader or a plugin's."""
-    if request.name in LOADERS:
-        return LOADERS[request.name](request)
-    loader = plugins.find("datasets", request.name)
-    parts = loader(request) if callable(loader) else None
-    if not isinstance(parts, Parts):
-        raise plugins.not_a("datasets", request.name, "a function that takes a Request and gives Parts")
-    return parts
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """One line of the list of data sets. ``shape`` and ``num_classes`` are None where the files decide."""
+
+    name: str
+    task: str
+    shape: tuple[int, ...] | None
+    num_classes: int | None
+    origin: Origin
+    licence: str
+    description: str
+    present: bool | None = None  # None where it depends on the path given
+    path: Path | None = None
+    num_bytes: int = 0  # of the download
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that :func:`load_dataset` would not know; no file is touched."""
-    _parse_name(name)
+def catalogue(cache_dir: Path | str | None = None) -> list[CatalogueEntry]:
+    """All data sets of Ringlet: what each is, and whether it is present."""
+    return [_entry(found, cache_dir) for found in DATASETS.entries() if found.origin != "plugin"]
 
 
-def _parse_name(name: str) -> tuple[str, Path | None]:
-    kind, separator, located = name.partition(":")
-    kind = kind.strip().lower().replace("_", "-")
-    kind = _ALIASES.get(kind, kind)
-    if kind not in LOADERS and plugins.find("datasets", kind) is None:
-        raise plugins.unknown("data set", name, LOADERS, "datasets")
-    if separator and not located:
-        raise UsageError(f"data set '{name}' names no path: expected '{kind}:PATH'")
-    return kind, _as_path(located) if located else None
+def plugin_entries() -> list[CatalogueEntry]:
+    """Data sets that installed packages add; one that cannot be loaded says so in its description."""
+    return [_plugged(name) for name in plugins.names("datasets")]
+
+
+def _entry(found: type[DatasetFormat], cache_dir: Path | str | None) -> CatalogueEntry:
+    about = (found.name, found.task, found.shape, found.num_classes, found.origin)
+    if found.origin != "downloadable":
+        return CatalogueEntry(*about, found.licence, found.summary(), True if found.origin == "built-in" else None)
+    remote, folder = REMOTE[found.name], dataset_directory(found.name, cache_dir)
+    present = is_present(remote, folder)
+    return CatalogueEntry(*about, remote.licence, found.summary(), present, folder, remote.num_bytes)
+
+
+def _plugged(name: str) -> CatalogueEntry:
+    source = plugins.origin("datasets", name)
+    try:
+        found = DATASETS.find(name)
+    except UsageError as error:
+        return CatalogueEntry(name, "either", None, None, "plugin", f"see {source}", str(error))
+    return CatalogueEntry(name, found.task, found.shape, found.num_classes, "plugin", f"see {source}", found.summary())
 
 
 def _as_path(path: Path | str | None) -> Path | None:
@@ -103,14 +131,6 @@ def _positive(name: str, *values: int) -> tuple[int, ...]:
     if not values or min(values) < 1:
         raise ConfigError(f"{name} = {values}: expected positive numbers")
     return tuple(int(value) for value in values)
-
-
-def _as_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    if image_size is None:
-        return None
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    _positive("image_size", height, width)
-    return height, width
 
 
 def _limited(parts: Parts, request: Request) -> Parts:
@@ -125,8 +145,8 @@ def _limited(parts: Parts, request: Request) -> Parts:
     return replace(parts, train=SubsetSource(parts.train, chosen))
 
 
-def _resized(parts: Parts, request: Request) -> Parts:
-    if request.image_size is None or request.name in _SELF_SIZED:
+def _resized(parts: Parts, chosen: DatasetFormat, request: Request) -> Parts:
+    if request.image_size is None or chosen.sizes_itself:
         return parts
     train = ResizedSource(parts.train, request.image_size)
     test = ResizedSource(parts.test, request.image_size) if parts.test else None

@@ -5,19 +5,22 @@ state; gives updated parameters, in place. :func:`create` makes an optimizer fro
 schedule of learning rates and reasons to stop.
 """
 
+from typing import Any
+
 from ringlet.optim.adadelta import Adadelta
 from ringlet.optim.adam import Adam, AdamW, Nadam
-from ringlet.optim.base import Optimizer
+from ringlet.optim.base import OPTIMIZERS, Optimizer
 from ringlet.optim.clipping import clip_by_global_norm, clip_by_value, global_norm
 from ringlet.optim.lars import LARS, segment_squares
-from ringlet.optim.registry import create, names, options
 from ringlet.optim.rmsprop import RMSProp
-from ringlet.optim.schedules import Decision, Schedule, parse_schedulers
+from ringlet.optim.schedules import SCHEDULES, Decision, Schedule, parse_schedulers
 from ringlet.optim.segments import Segment, SegmentNorms, cut_segments, segments_of
 from ringlet.optim.sgd import SGD
 
 __all__ = [
     "LARS",
+    "OPTIMIZERS",
+    "SCHEDULES",
     "SGD",
     "Adadelta",
     "Adam",
@@ -34,9 +37,16 @@ __all__ = [
     "create",
     "cut_segments",
     "global_norm",
-    "names",
-    "options",
     "parse_schedulers",
     "segment_squares",
     "segments_of",
 ]
+
+
+def create(name: str, **hyperparameters: Any) -> Optimizer:
+    """The optimizer called ``name`` (in any case), for instance ``create("sgd", learning_rate=0.1, momentum=0.9)``.
+
+    ``SGDMomentum`` is ``sgd`` with momentum 0.9. ``decay`` is short for a decoupled ``weight_decay``.
+    """
+    optimizer: Optimizer = OPTIMIZERS.create(name, **hyperparameters)
+    return optimizer

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from ringlet.component import option
 from ringlet.kernels.contract import Floats
-from ringlet.optim.base import Moment, Optimizer, State
-from ringlet.optim.options import flag, fraction, non_negative, positive
+from ringlet.optim.base import Optimizer, State, UpdateContext
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class Adadelta(Optimizer):
     """Steps in the units of the parameters, from running means of squared gradients and squared steps::
 
@@ -25,24 +23,24 @@ class Adadelta(Optimizer):
     """
 
     name: ClassVar[str] = "adadelta"
-    learning_rate: float = positive(1.0)
-    rho: float = fraction(0.9)
-    epsilon: float = positive(1e-6)
-    weight_decay: float = non_negative(0.0)
-    decoupled: bool = flag(False)
+    learning_rate: float = option(1.0, "learning rate", gt=0)
+    rho: float = option(0.9, "share of the squared gradients that is kept", ge=0, lt=1)
+    epsilon: float = option(1e-6, "added to denominators", gt=0)
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    decoupled: bool = option(False, "decay weights apart from the gradient")
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """``square`` and ``delta``: running means of squared gradients and of squared steps."""
         return ("square", "delta")
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        moment.kernels.adadelta_update(
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        context.kernels.adadelta_update(
             parameters,
             gradients,
             state["square"],
             state["delta"],
-            learning_rate=moment.learning_rate,
+            learning_rate=context.learning_rate,
             rho=self.rho,
             epsilon=self.epsilon,
             weight_decay=self.weight_decay,

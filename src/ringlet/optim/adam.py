@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from ringlet.component import option
 from ringlet.kernels.contract import Floats
-from ringlet.optim.base import Moment, Optimizer, State
-from ringlet.optim.options import flag, fraction, non_negative, positive
+from ringlet.optim.base import Optimizer, State, UpdateContext
 
 _STATE = ("first", "second")
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
     """Adaptive moments, t counting steps from 1::
 
@@ -26,24 +24,23 @@ class Adam(Optimizer):
     """
 
     name: ClassVar[str] = "adam"
-    learning_rate: float = positive(0.001)
-    beta1: float = fraction(0.9)
-    beta2: float = fraction(0.999)
-    epsilon: float = positive(1e-8)
-    weight_decay: float = non_negative(0.0)
-    decoupled: bool = flag(False)
+    learning_rate: float = option(0.001, "learning rate", gt=0)
+    beta1: float = option(0.9, "share of the first moment that is kept", ge=0, lt=1)
+    beta2: float = option(0.999, "share of the second moment that is kept", ge=0, lt=1)
+    epsilon: float = option(1e-8, "added to denominators", gt=0)
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    decoupled: bool = option(False, "decay weights apart from the gradient")
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """``first`` and ``second`` moment."""
+        """``first`` and ``second`` context."""
         return _STATE
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        _adam(self, parameters, gradients, state, moment, decoupled=self.decoupled, nesterov=False)
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        _adam(self, parameters, gradients, state, context, decoupled=self.decoupled, nesterov=False)
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class AdamW(Optimizer):
     """Adam with decoupled weight decay: ``w -= lr * weight_decay * w``, then Adam's step with the plain gradient.
 
@@ -51,23 +48,22 @@ class AdamW(Optimizer):
     """
 
     name: ClassVar[str] = "adamw"
-    learning_rate: float = positive(0.001)
-    beta1: float = fraction(0.9)
-    beta2: float = fraction(0.999)
-    epsilon: float = positive(1e-8)
-    weight_decay: float = non_negative(0.01)
+    learning_rate: float = option(0.001, "learning rate", gt=0)
+    beta1: float = option(0.9, "share of the first moment that is kept", ge=0, lt=1)
+    beta2: float = option(0.999, "share of the second moment that is kept", ge=0, lt=1)
+    epsilon: float = option(1e-8, "added to denominators", gt=0)
+    weight_decay: float = option(0.01, "weight decay", ge=0)
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """``first`` and ``second`` moment."""
+        """``first`` and ``second`` context."""
         return _STATE
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        _adam(self, parameters, gradients, state, moment, decoupled=True, nesterov=False)
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        _adam(self, parameters, gradients, state, context, decoupled=True, nesterov=False)
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class Nadam(Optimizer):
     """Adam with Nesterov's look-ahead: as Adam, but with a constant beta1::
 
@@ -77,20 +73,20 @@ class Nadam(Optimizer):
     """
 
     name: ClassVar[str] = "nadam"
-    learning_rate: float = positive(0.001)
-    beta1: float = fraction(0.9)
-    beta2: float = fraction(0.999)
-    epsilon: float = positive(1e-8)
-    weight_decay: float = non_negative(0.0)
-    decoupled: bool = flag(False)
+    learning_rate: float = option(0.001, "learning rate", gt=0)
+    beta1: float = option(0.9, "share of the first moment that is kept", ge=0, lt=1)
+    beta2: float = option(0.999, "share of the second moment that is kept", ge=0, lt=1)
+    epsilon: float = option(1e-8, "added to denominators", gt=0)
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    decoupled: bool = option(False, "decay weights apart from the gradient")
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """``first`` and ``second`` moment."""
+        """``first`` and ``second`` context."""
         return _STATE
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        _adam(self, parameters, gradients, state, moment, decoupled=self.decoupled, nesterov=True)
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        _adam(self, parameters, gradients, state, context, decoupled=self.decoupled, nesterov=True)
 
 
 def _adam(
@@ -98,21 +94,21 @@ def _adam(
     parameters: Floats,
     gradients: Floats,
     state: State,
-    moment: Moment,
+    context: UpdateContext,
     *,
     decoupled: bool,
     nesterov: bool,
 ) -> None:
-    moment.kernels.adam_update(
+    context.kernels.adam_update(
         parameters,
         gradients,
         state["first"],
         state["second"],
-        learning_rate=moment.learning_rate,
+        learning_rate=context.learning_rate,
         beta1=rules.beta1,
         beta2=rules.beta2,
         epsilon=rules.epsilon,
-        step=moment.step,
+        step=context.step,
         weight_decay=rules.weight_decay,
         decoupled=decoupled,
         nesterov=nesterov,

@@ -7,23 +7,23 @@ update just its slice of a shared buffer and keep just its slice of the state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ringlet.component import Component, OptionError, Problem, Registry, option
 from ringlet.errors import KernelError, UsageError
 from ringlet.kernels.contract import Floats, Kernels
-from ringlet.optim.options import check
 from ringlet.optim.segments import Segment, SegmentNorms
 
 State = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Moment:
+class UpdateContext:
     """What one update knows besides its arrays."""
 
     step: int
@@ -40,19 +40,39 @@ def default_kernels() -> Kernels:
     return load()
 
 
-class Optimizer(ABC):
-    """A way to turn gradients into new parameters; subclasses are frozen dataclasses of hyper-parameters.
+OPTIMIZERS: Registry[type[Optimizer]] = Registry("optimizer", package="ringlet.optim", group="optimizers")
+
+
+class Optimizer(Component, ABC):
+    """A way to turn gradients into new parameters; its options are its hyper-parameters.
 
     ``learning_rate`` is the rate for updates that name none; a schedule passes its own with each update.
+    ``decay`` is short for a ``weight_decay`` that is decoupled from the gradient, where an optimizer has the choice.
     """
 
-    name: ClassVar[str]
+    registry: ClassVar[Registry[Any] | None] = OPTIMIZERS
+    other_names: ClassVar[tuple[str, ...]] = ("decay",)
     needs_segments: ClassVar[bool] = False
     """Whether ``update`` must be told where each parameter array lies."""
-    learning_rate: float
+    learning_rate: float = option(0.01, "learning rate", gt=0)
 
-    def __post_init__(self) -> None:
-        check(self, f"optimizer '{self.name}'")
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """``decay`` as what it stands for."""
+        if "decay" not in values:
+            return values
+        for name in ("weight_decay", "decoupled"):
+            if name in values:
+                problem = f"contradicts {name} = {values[name]}: it is a weight_decay apart from the gradient"
+                raise OptionError(cls.title(), [Problem("decay", f"{problem}; give one of them")])
+        values = dict(values)
+        values["weight_decay"] = values.pop("decay")
+        return values | ({"decoupled": True} if "decoupled" in cls.model_fields else {})
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Nesterov's form needs a momentum."""
+        if getattr(self, "nesterov", False) and not getattr(self, "momentum", 0.0):
+            yield Problem("nesterov", "needs momentum > 0: give momentum (0.9 is usual) or leave nesterov out")
 
     @property
     @abstractmethod
@@ -60,12 +80,8 @@ class Optimizer(ABC):
         """The names of the state arrays, each as long as the parameters."""
 
     @abstractmethod
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
         """Update ``parameters`` and ``state`` in place; all arrays were checked."""
-
-    def hyperparameters(self) -> dict[str, float | bool]:
-        """All hyper-parameters by name: what :func:`ringlet.optim.create` needs to make the same optimizer again."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def init_state(self, size: int, dtype: DTypeLike) -> dict[str, NDArray[Any]]:
         """The state before the first step, for ``size`` parameters: zeros."""
@@ -95,7 +111,7 @@ class Optimizer(ABC):
             raise UsageError(f"optimizer '{self.name}': step={step}, but steps count from 1")
         self._check_arrays(parameters, gradients, state)
         chosen = default_kernels() if kernels is None else kernels
-        self._apply(parameters, gradients, state, Moment(step, rate, chosen, segments, segment_norms))
+        self._apply(parameters, gradients, state, UpdateContext(step, rate, chosen, segments, segment_norms))
 
     def _check_arrays(self, parameters: Floats, gradients: Floats, state: State) -> None:
         missing = [name for name in self.state_names if name not in state]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
+from ringlet.component import option
 from ringlet.errors import UsageError
 from ringlet.kernels.contract import Floats, Kernels
-from ringlet.optim.base import Moment, Optimizer, State
-from ringlet.optim.options import flag, fraction, non_negative, positive
+from ringlet.optim.base import Optimizer, State, UpdateContext
 from ringlet.optim.segments import Segment, SegmentNorms, check_tiling
 
 ADAPTED_ROLES = frozenset({"weight"})
@@ -23,7 +22,6 @@ CHUNK = 1 << 16
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class LARS(Optimizer):
     """Layer-wise adaptive rate scaling, for each parameter array by itself::
 
@@ -40,12 +38,12 @@ class LARS(Optimizer):
 
     name: ClassVar[str] = "lars"
     needs_segments: ClassVar[bool] = True
-    learning_rate: float = positive(0.1)
-    momentum: float = fraction(0.9)
-    nesterov: bool = flag(False, needs="momentum")
-    weight_decay: float = non_negative(0.0)
-    trust: float = positive(0.001)
-    epsilon: float = non_negative(0.0)
+    learning_rate: float = option(0.1, "learning rate", gt=0)
+    momentum: float = option(0.9, "share of the last update that is kept", ge=0, lt=1)
+    nesterov: bool = option(False, "Nesterov's form of momentum")
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    trust: float = option(0.001, "trust coefficient: how far an array moves relative to its norm", gt=0)
+    epsilon: float = option(0.0, "added to denominators", ge=0)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -58,19 +56,19 @@ class LARS(Optimizer):
             return 1.0
         return self.trust * norms.parameters / (norms.gradients + self.weight_decay * norms.parameters + self.epsilon)
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        check_tiling(moment.segments, parameters.size, f"optimizer '{self.name}'")
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        check_tiling(context.segments, parameters.size, f"optimizer '{self.name}'")
         velocity = state["velocity"] if self.momentum > 0 else None
         scratch = np.empty(min(CHUNK, parameters.size), parameters.dtype)
-        for segment in moment.segments:
-            rate, decay = moment.learning_rate, 0.0
+        for segment in context.segments:
+            rate, decay = context.learning_rate, 0.0
             if segment.role in ADAPTED_ROLES:
-                rate *= self.ratio(self._norms(parameters, gradients, segment, moment))
+                rate *= self.ratio(self._norms(parameters, gradients, segment, context))
                 decay = self.weight_decay
             for start in range(segment.start, segment.stop, CHUNK):
                 part = slice(start, min(start + CHUNK, segment.stop))
                 scaled = np.multiply(gradients[part], rate, out=scratch[: part.stop - part.start])
-                moment.kernels.sgd_update(
+                context.kernels.sgd_update(
                     parameters[part],
                     scaled,
                     None if velocity is None else velocity[part],
@@ -81,9 +79,9 @@ class LARS(Optimizer):
                     decoupled=False,
                 )
 
-    def _norms(self, parameters: Floats, gradients: Floats, segment: Segment, moment: Moment) -> SegmentNorms:
-        if moment.segment_norms is not None and segment.name in moment.segment_norms:
-            return moment.segment_norms[segment.name]
+    def _norms(self, parameters: Floats, gradients: Floats, segment: Segment, context: UpdateContext) -> SegmentNorms:
+        if context.segment_norms is not None and segment.name in context.segment_norms:
+            return context.segment_norms[segment.name]
         if segment.is_cut:
             raise UsageError(
                 f"optimizer '{self.name}': the slice holds {segment.size} of {segment.whole} elements of "
@@ -91,7 +89,7 @@ class LARS(Optimizer):
                 "segment_squares)"
             )
         part = slice(segment.start, segment.stop)
-        squares = moment.kernels.sum_squares(parameters[part]), moment.kernels.sum_squares(gradients[part])
+        squares = context.kernels.sum_squares(parameters[part]), context.kernels.sum_squares(gradients[part])
         return SegmentNorms(math.sqrt(squares[0]), math.sqrt(squares[1]))
 
 

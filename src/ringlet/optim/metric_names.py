@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from ringlet.errors import ConfigError
+from ringlet.errors import ConfigError, UnknownNameError, UsageError
 
 METRIC_NAMES = ("accuracy", "top5_accuracy", "hinge", "mse", "mae", "dice", "iou")
 """The metrics that Ringlet computes, by their own names."""
@@ -85,3 +85,33 @@ def _candidates(name: str | None) -> list[str]:
     if (bare in LOSS_ALIASES or bare.removesuffix("_loss") in LOSS_NAMES) and not is_maximised(bare):
         candidates.append(f"{prefix}loss")
     return candidates
+
+
+def canonical_name(name: str) -> str:
+    """The own name of a metric: ``categorical_accuracy`` (in any case) is ``accuracy``."""
+    key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())
+    if key in METRIC_NAMES:
+        return key
+    if key in LOSS_NAMES or key in LOSS_ALIASES:
+        raise UsageError(
+            f"'{name}' is a loss, not a metric: the loss is always reported. Metrics: {', '.join(METRIC_NAMES)}"
+        )
+    raise UnknownNameError("metric", name, METRIC_NAMES)
+
+
+def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]:
+    """Take ``categorical_accuracy,categorical_cross_entropy`` apart: (the loss or None, the metrics' own names).
+
+    What can only be a loss is the loss; without one, the last name that can be both (``mse``, ``mae``, ``dice``).
+    """
+    parts = functions.split(",") if isinstance(functions, str) else functions
+    given = [name.strip().lower() for name in parts if name.strip()]
+    only_losses = [name for name in given if name in LOSS_ALIASES or (name in LOSS_NAMES and name not in METRIC_NAMES)]
+    losses = only_losses or [name for name in given if name in LOSS_NAMES][-1:]
+    if len(losses) > 1:
+        raise UsageError(f"one loss can be minimised, but {len(losses)} are given: {', '.join(losses)}")
+    unknown = [name for name in given if name not in LOSS_NAMES and METRIC_ALIASES.get(name, name) not in METRIC_NAMES]
+    if not losses and unknown:
+        raise UnknownNameError("loss", unknown[-1], LOSS_NAMES)
+    metrics = list(dict.fromkeys(canonical_name(name) for name in given if name not in losses))
+    return (LOSS_ALIASES.get(losses[0], losses[0]) if losses else None), metrics

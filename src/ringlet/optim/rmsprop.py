@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from ringlet.component import option
 from ringlet.kernels.contract import Floats
-from ringlet.optim.base import Moment, Optimizer, State
-from ringlet.optim.options import flag, fraction, non_negative, positive
+from ringlet.optim.base import Optimizer, State, UpdateContext
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class RMSProp(Optimizer):
     """Divide the gradient by a running root mean square of itself::
 
@@ -23,23 +21,23 @@ class RMSProp(Optimizer):
     """
 
     name: ClassVar[str] = "rmsprop"
-    learning_rate: float = positive(0.001)
-    rho: float = fraction(0.9)
-    epsilon: float = positive(1e-8)
-    weight_decay: float = non_negative(0.0)
-    decoupled: bool = flag(False)
+    learning_rate: float = option(0.001, "learning rate", gt=0)
+    rho: float = option(0.9, "share of the squared gradients that is kept", ge=0, lt=1)
+    epsilon: float = option(1e-8, "added to denominators", gt=0)
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    decoupled: bool = option(False, "decay weights apart from the gradient")
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """``square``: the running mean of squared gradients."""
         return ("square",)
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        moment.kernels.rmsprop_update(
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        context.kernels.rmsprop_update(
             parameters,
             gradients,
             state["square"],
-            learning_rate=moment.learning_rate,
+            learning_rate=context.learning_rate,
             rho=self.rho,
             epsilon=self.epsilon,
             weight_decay=self.weight_decay,

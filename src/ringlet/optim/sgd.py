@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
 
+from ringlet.component import option
 from ringlet.kernels.contract import Floats
-from ringlet.optim.base import Moment, Optimizer, State
-from ringlet.optim.options import flag, fraction, non_negative, positive
+from ringlet.optim.base import Optimizer, State, UpdateContext
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class SGD(Optimizer):
     """Stochastic gradient descent with (Nesterov) momentum::
 
@@ -25,23 +24,24 @@ class SGD(Optimizer):
     """
 
     name: ClassVar[str] = "sgd"
-    learning_rate: float = positive(0.01)
-    momentum: float = fraction(0.0)
-    nesterov: bool = flag(False, needs="momentum")
-    weight_decay: float = non_negative(0.0)
-    decoupled: bool = flag(False)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"SGDMomentum": {"momentum": 0.9}}
+    learning_rate: float = option(0.01, "learning rate", gt=0)
+    momentum: float = option(0.0, "share of the last update that is kept", ge=0, lt=1)
+    nesterov: bool = option(False, "Nesterov's form of momentum")
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    decoupled: bool = option(False, "decay weights apart from the gradient")
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """``velocity``, if there is momentum."""
         return ("velocity",) if self.momentum > 0 else ()
 
-    def _apply(self, parameters: Floats, gradients: Floats, state: State, moment: Moment) -> None:
-        moment.kernels.sgd_update(
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        context.kernels.sgd_update(
             parameters,
             gradients,
             state["velocity"] if self.momentum > 0 else None,
-            learning_rate=moment.learning_rate,
+            learning_rate=context.learning_rate,
             momentum=self.momentum,
             nesterov=self.nesterov,
             weight_decay=self.weight_decay,

@@ -15,20 +15,17 @@ machines with its peers, and writes the result into all rows: two meetings, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.comm.contract import Communicator
+from ringlet.component import required
 from ringlet.engines.contract import Floats, Replica
-from ringlet.kernels.contract import Kernels
-from ringlet.optim import Optimizer
-from ringlet.strategies.contract import Layout
-from ringlet.strategies.own_steps import OwnSteps
+from ringlet.strategies.contract import Job, Layout, StrategyConfig
+from ringlet.strategies.local_steps import LocalSteps
 from ringlet.strategies.ownership import OwnedRange, owned_ranges
 from ringlet.strategies.saved_state import check_state
-from ringlet.timeline import NO_TIMELINE, Timeline
 
 _ALIGNED = 16
 """Elements: rows begin at multiples of it, so that no two ranks write into one cache line."""
@@ -49,33 +46,30 @@ class BlockFilter(Protocol):
 
 
 @final
-class Averaging(OwnSteps):
+class AverageConfig(StrategyConfig):
+    """Workers train by themselves and replace their models by the mean every so many steps."""
+
+    name: ClassVar[str] = "average"
+    argument: ClassVar[str] = "every"
+    every: int = required("steps between two averages", ge=1, le=1_000_000)
+
+    @property
+    def steps_between_rounds(self) -> int:
+        """K."""
+        return self.every
+
+    def build(self, job: Job) -> Averaging:
+        """The strategy; every rank must call."""
+        return Averaging(job, every=self.every)
+
+
+@final
+class Averaging(LocalSteps):
     """See the module; ``every`` is K. ``block_filter`` changes what a round makes of the mean: see ``bmuf``."""
 
-    def __init__(
-        self,
-        comm: Communicator,
-        layout: Layout,
-        optimizer: Optimizer,
-        kernels: Kernels,
-        *,
-        every: int,
-        num_shards: int | None = None,
-        clip_value: float | None = None,
-        clip_norm: float | None = None,
-        block_filter: BlockFilter | None = None,
-        timeline: Timeline = NO_TIMELINE,
-    ) -> None:
-        super().__init__(
-            comm,
-            layout,
-            optimizer,
-            kernels,
-            num_shards=num_shards,
-            clip_value=clip_value,
-            clip_norm=clip_norm,
-            timeline=timeline,
-        )
+    def __init__(self, job: Job, *, every: int, block_filter: BlockFilter | None = None) -> None:
+        super().__init__(job)
+        comm, layout = job.comm, job.layout
         self._every, self._filter = every, block_filter
         shape = comm.local_size, -(-self._num_saved // _ALIGNED) * _ALIGNED
         self._rows = comm.shared_array(shape, layout.dtype)[:, : self._num_saved]

@@ -18,13 +18,16 @@ block has learned by the number of ranks N; a momentum of 1 - 1 / N, the default
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ringlet.component import option, required
 from ringlet.engines.contract import Floats
-from ringlet.strategies.ownership import OwnedRange
+from ringlet.strategies.average import Averaging
+from ringlet.strategies.contract import Job, StrategyConfig
+from ringlet.strategies.ownership import OwnedRange, num_owned, owned_ranges
 
 UPDATE = "block_update"
 """The name of d in checkpoints."""
@@ -33,6 +36,36 @@ UPDATE = "block_update"
 def default_block_momentum(num_ranks: int) -> float:
     """1 - 1 / N."""
     return 1.0 - 1.0 / num_ranks
+
+
+@final
+class BmufConfig(StrategyConfig):
+    """Averaging every so many steps whose updates have a momentum of their own."""
+
+    name: ClassVar[str] = "bmuf"
+    argument: ClassVar[str] = "every"
+    every: int = required("steps of a block", ge=1, le=1_000_000)
+    block_momentum: float | None = option(
+        None, "share of the last block's update that is kept; default: 1 - 1 / workers", ge=0, lt=1
+    )
+    block_rate: float = option(1.0, "factor of what a block has learned", gt=0)
+    classical: bool = option(False, "the classical form of the block momentum instead of Nesterov's")
+
+    @property
+    def steps_between_rounds(self) -> int:
+        """Those of a block."""
+        return self.every
+
+    def build(self, job: Job) -> Averaging:
+        """The strategy; every rank must call."""
+        comm, layout = job.comm, job.layout
+        owners = min(comm.local_sizes)
+        owned = owned_ranges(layout.num_parameters, comm.local_rank, owners) if comm.local_rank < owners else ()
+        momentum = default_block_momentum(comm.size) if self.block_momentum is None else self.block_momentum
+        block_filter = BlockMomentum(
+            num_owned(owned), layout.dtype, momentum=momentum, rate=self.block_rate, nesterov=not self.classical
+        )
+        return Averaging(job, every=self.every, block_filter=block_filter)
 
 
 @final

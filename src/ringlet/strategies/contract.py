@@ -1,18 +1,21 @@
-"""What every way to agree offers to the training step."""
+"""What every synchronization strategy offers to the training step, and how one is chosen."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.comm.contract import Communicator
+from ringlet.component import Component, Registry
 from ringlet.engines.contract import Floats, Replica
-from ringlet.optim import Segment
-from ringlet.strategies.staleness import Staleness
+from ringlet.kernels.contract import Kernels
+from ringlet.optim import Optimizer, Segment
+from ringlet.timeline import NO_TIMELINE, Timeline
 
 OnReady = Callable[[int, int], None]
 
@@ -27,11 +30,58 @@ class Layout:
     dtype: DTypeLike
 
 
+@dataclass(frozen=True)
+class Staleness:
+    """Of the gradients of all ranks."""
+
+    mean: float
+    max: int
+    histogram: tuple[int, ...]
+    """How many gradients were 0, 1, 2 … updates old."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a strategy works on: the ranks, the network's buffers and what turns gradients into parameters."""
+
+    comm: Communicator
+    layout: Layout
+    optimizer: Optimizer
+    kernels: Kernels
+    num_shards: int | None = None
+    """Into how many shards a global batch is cut; None: one for each rank."""
+    clip_value: float | None = None
+    clip_norm: float | None = None
+    same_bits: bool = False
+    """Whether the bits must not depend on the number of ranks and machines."""
+    timeline: Timeline = NO_TIMELINE
+
+
+STRATEGIES: Registry[type[StrategyConfig]] = Registry("strategy", package="ringlet.strategies", group="strategies")
+
+
+class StrategyConfig(Component, ABC):
+    """A strategy by its name and options; :meth:`build` makes it."""
+
+    registry: ClassVar[Registry[Any] | None] = STRATEGIES
+    lockstep: ClassVar[bool] = False
+    """Whether ranks meet in every step."""
+
+    @property
+    def steps_between_rounds(self) -> int | None:
+        """After how many steps all ranks meet; None: they never do before the end of an epoch."""
+        return None
+
+    @abstractmethod
+    def build(self, job: Job) -> Strategy:
+        """The strategy; every rank must call."""
+
+
 class Strategy(Protocol):
     """How replicas agree. Every rank must call every method, in the same order.
 
     A step: :meth:`begin`; for each of this rank's shards a pass of the replica and :meth:`add`; :meth:`agree` on the
-    figures; :meth:`update` or :meth:`skip`; :meth:`end_step`. In :attr:`lockstep` all ranks hold the same parameters
+    metrics; :meth:`update` or :meth:`skip`; :meth:`end_step`. In :attr:`lockstep` all ranks hold the same parameters
     and the same running statistics after every step. Otherwise they do so after :meth:`settle`, which comes before
     anybody else looks at them: before validation, and when training ends.
     """

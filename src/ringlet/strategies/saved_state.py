@@ -12,9 +12,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.comm.compression import Compression, TopK
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
-from ringlet.strategies.kept_back import KeptBack, is_kept_back, shared_out
 from ringlet.strategies.ownership import OwnedRange
 
 
@@ -23,7 +23,7 @@ class SavedState:
     """``values`` (parameters, then running statistics) and the optimizer's ``state``, gathered or given out.
 
     ``values`` are the machine's shared ones; ``state`` is this rank's part for its ranges ``owned``. What a compression
-    has ``kept_back`` counts as state. Every rank must call every method.
+    has left out (``residuals``) counts as state. Every rank must call every method.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class SavedState:
         values: NDArray[Any],
         state: Mapping[str, NDArray[Any]],
         owned: Sequence[OwnedRange],
-        kept_back: KeptBack,
+        residuals: Residuals,
         num_parameters: int,
     ) -> None:
         self._comm, self._values, self._state, self._owned = comm, values, state, owned
-        self._kept_back, self._num_parameters = kept_back, num_parameters
+        self._residuals, self._num_parameters = residuals, num_parameters
         self._copies: dict[str, NDArray[Any]] | None = None
 
     def gather(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
@@ -47,7 +47,7 @@ class SavedState:
             values[part] = self._values[part]
             for name, own in self._state.items():
                 state[name][part] = own[owned.in_state.slice()]
-        self._kept_back.gather(state)
+        self._residuals.gather(state)
         if self._comm.local_rank == 0:
             values[self._num_parameters :] = self._values[self._num_parameters :]
         self._comm.local.barrier()
@@ -63,7 +63,7 @@ class SavedState:
             own_values[:] = values
             for name in self._state:
                 own_state[name][:] = state[name]
-            for name, kept in shared_out(self._kept_back.names, state).items():
+            for name, kept in shared_out(self._residuals.names, state).items():
                 own_state[name][:] = kept
         self._comm.barrier()
         if self._comm.local_rank == 0:
@@ -74,14 +74,14 @@ class SavedState:
         for owned in self._owned:
             for name, own in self._state.items():
                 own[owned.in_state.slice()] = own_state[name][owned.elements.slice()]
-        self._kept_back.take(own_state)
+        self._residuals.take(own_state)
         self._comm.barrier()
 
     def _memory(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         """Made when first needed: a run without checkpoints does not pay for it."""
         if self._copies is None:
             comm, dtype = self._comm, self._values.dtype
-            dtypes = dict.fromkeys(self._kept_back.names, dtype) | {
+            dtypes = dict.fromkeys(self._residuals.names, dtype) | {
                 name: self._state[name].dtype for name in sorted(self._state)
             }
             self._copies = {"": comm.shared_array(self._values.size, dtype)} | {
@@ -92,7 +92,7 @@ class SavedState:
 
 def check_state(own: Sequence[str], given: Mapping[str, NDArray[Any]], num_parameters: int) -> None:
     """Refuse saved state arrays that are not those named ``own``, or of another length."""
-    names = {name for name in given if not is_kept_back(name)}
+    names = {name for name in given if not is_residual(name)}
     if set(own) != names:
         raise CommunicationError(
             f"the saved optimizer has the state arrays {sorted(names)}, this one needs {sorted(own)}: continue with "
@@ -103,3 +103,49 @@ def check_state(own: Sequence[str], given: Mapping[str, NDArray[Any]], num_param
             raise CommunicationError(
                 f"the saved state '{name}' has {np.size(array)} elements, this network needs {num_parameters}"
             )
+
+
+_PREFIX = "kept_back_"
+
+
+@final
+class Residuals:
+    """Of the ranges ``owned`` that this rank exchanges with its peers, one on each machine."""
+
+    def __init__(self, compression: Compression, comm: Communicator, owned: Sequence[OwnedRange]) -> None:
+        self._cross = comm.cross
+        self._ranges = [part.elements for part in owned]
+        self._residuals: dict[Any, NDArray[Any]] = compression.residuals if isinstance(compression, TopK) else {}
+        num_machines = len(comm.local_sizes)
+        keeps = isinstance(compression, TopK) and num_machines > 1
+        self.names = tuple(f"{_PREFIX}{machine}" for machine in range(num_machines)) if keeps else ()
+        """Of the arrays, by machine; none if nothing is left out."""
+
+    def gather(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write what all machines have left out of this rank's ranges; every peer must call."""
+        for elements in self._ranges if self.names else ():
+            part = elements.slice()
+            kept = self._residuals.get(elements)
+            own = np.zeros(elements.size, arrays[self.names[0]].dtype) if kept is None else kept
+            for name, row in zip(self.names, self._cross.allgather(own[None]), strict=True):
+                arrays[name][part] = row
+
+    def take(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what this machine's array holds."""
+        for elements in self._ranges if self.names else ():
+            own = arrays[self.names[self._cross.rank]]
+            self._residuals[elements] = own[elements.slice()].copy()
+
+
+def is_residual(name: str) -> bool:
+    """Whether a saved array is one of these."""
+    return name.startswith(_PREFIX)
+
+
+def shared_out(names: Sequence[str], saved: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any] | float]:
+    """What each of ``names`` begins with, given what any number of machines has saved."""
+    old = [array for name, array in sorted(saved.items()) if is_residual(name)]
+    if len(old) == len(names):
+        return {name: saved[name] for name in names}
+    zeros: dict[str, NDArray[Any] | float] = dict.fromkeys(names, 0.0)
+    return zeros | {name: np.sum(old, axis=0) for name in names[:1] if old}

@@ -2,8 +2,8 @@
 
 There is no server: whoever brings the last gradient of a *group* makes the update, under the lock of the window
 (:mod:`ringlet.comm.window`) in which parameters, running statistics and the optimizer's state lie. Every rank computes
-with a copy of its own, taken when its last gradient had arrived. :mod:`~ringlet.strategies.asynchronous` has groups of
-one gradient, :mod:`~ringlet.strategies.soft_synchronous` larger ones.
+with a copy of its own, taken when its last gradient had arrived. :class:`AsyncConfig` has groups of one gradient,
+:class:`SoftSyncConfig` larger ones.
 
 *Staleness* is the number of updates that were made between the moment in which a rank took its copy and the arrival of
 the gradient that it computed with it. The learning rate of an update is divided by the mean staleness of its gradients,
@@ -14,21 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import sleep
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
+from ringlet.component import required
 from ringlet.engines.contract import Floats, Replica
-from ringlet.kernels.contract import Kernels
-from ringlet.optim import Optimizer
-from ringlet.strategies.contract import Layout
+from ringlet.errors import ConfigError
+from ringlet.strategies.contract import Job, Staleness, StrategyConfig
 from ringlet.strategies.finite import Undo, is_finite
-from ringlet.strategies.own_steps import OwnSteps
+from ringlet.strategies.local_steps import LocalSteps
 from ringlet.strategies.saved_state import check_state
-from ringlet.strategies.staleness import Staleness, StalenessMeter
-from ringlet.timeline import NO_TIMELINE, Timeline
 
 _VERSION, _COLLECTED, _SAMPLES, _STALENESS, _STEP, _RATE, _DOUBTFUL, _ACTIVE, _STOP_AT, _BEGUN = range(10)
 """Words of the header: updates made; of the group that is being collected the contributions, samples, staleness summed
@@ -52,32 +50,65 @@ class Contents(NamedTuple):
 
 
 @final
-class SharedModel(OwnSteps):
+class AsyncConfig(StrategyConfig):
+    """No worker waits for another; old gradients count less.
+
+    Zhang, Gupta, Lian and Liu, *Staleness-aware async-SGD for distributed deep learning*, 2016 (arXiv 1511.05950).
+    Every gradient updates the model as soon as it has been computed, with the learning rate divided by its staleness τ
+    (by one if τ is 0). A gradient is the mean over the samples of one rank, so an epoch has as many updates as there
+    are passes. The order in which gradients arrive depends on the speed of ranks: no two runs are alike.
+
+    Running statistics are those that the last pass has made of the ones it began with. The parameters of different
+    ranks differ by a few updates within an epoch; at its end all take the model, which is what is evaluated and saved.
+    """
+
+    name: ClassVar[str] = "async"
+
+    def build(self, job: Job) -> SharedModel:
+        """The strategy; every rank must call."""
+        return SharedModel(job, group_size=1)
+
+
+@final
+class SoftSyncConfig(StrategyConfig):
+    """n-soft-synchronous: an update as soon as some of the workers have brought their gradients.
+
+    Gupta, Zhang and Wang, *Model accuracy and runtime tradeoff in distributed deep learning: a systematic study*, 2016
+    (arXiv 1509.04210). Of λ ranks c = ⌊λ / n⌋ gradients, the first that arrive, make an update with their mean. With
+    n = λ every gradient does, as in :class:`AsyncConfig`. The mean weighs by samples, and the learning rate is divided
+    by the mean staleness of the gradients, if that is more than one.
+
+    One thing differs from the paper: a rank waits until the update with its gradient has been made, instead of
+    computing another one with the same parameters. So no rank contributes twice to an update, and n = 1 is synchronous
+    training, up to the order of additions. At the end of an epoch an update takes what the ranks that are left can
+    bring.
+    """
+
+    name: ClassVar[str] = "softsync"
+    argument: ClassVar[str] = "n"
+    n: int = required("updates that all workers together make of one gradient each; 1: all in one", ge=1, le=1_000_000)
+
+    def build(self, job: Job) -> SharedModel:
+        """The strategy; every rank must call."""
+        return SharedModel(job, group_size=self.group_size(job.comm.size))
+
+    def group_size(self, num_ranks: int) -> int:
+        """c = ⌊λ / n⌋: how many of ``num_ranks`` gradients make an update."""
+        if self.n > num_ranks:
+            raise ConfigError(
+                f"strategy = softsync:{self.n} with {num_ranks} workers: expected 1 (all workers in every update) to "
+                f"{num_ranks} (one in each)"
+            )
+        return num_ranks // self.n
+
+
+@final
+class SharedModel(LocalSteps):
     """A strategy: see the module. ``group_size`` gradients make an update."""
 
-    def __init__(
-        self,
-        comm: Communicator,
-        layout: Layout,
-        optimizer: Optimizer,
-        kernels: Kernels,
-        *,
-        group_size: int,
-        num_shards: int | None = None,
-        clip_value: float | None = None,
-        clip_norm: float | None = None,
-        timeline: Timeline = NO_TIMELINE,
-    ) -> None:
-        super().__init__(
-            comm,
-            layout,
-            optimizer,
-            kernels,
-            num_shards=num_shards,
-            clip_value=clip_value,
-            clip_norm=clip_norm,
-            timeline=timeline,
-        )
+    def __init__(self, job: Job, *, group_size: int) -> None:
+        super().__init__(job)
+        comm, layout = job.comm, job.layout
         self._group_size = group_size
         self._header_bytes = -(-8 * (_BEGUN + comm.size) // _ALIGNED) * _ALIGNED
         num_sums = self._num_values if group_size > 1 else 0
@@ -309,3 +340,34 @@ class SharedModel(OwnSteps):
     def _floats(self, memory: NDArray[np.uint8]) -> Floats:
         floats: Floats = memory[self._header_bytes :].view(self._layout.dtype)
         return floats
+
+
+NUM_BINS = 64
+"""Of the histogram; the last one also counts all that is older."""
+
+
+@final
+class StalenessMeter:
+    """Counts the gradients of one rank."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(NUM_BINS, np.int64)
+        self._sum = self._max = 0
+
+    def add(self, staleness: int) -> None:
+        """One more gradient."""
+        self._counts[min(staleness, NUM_BINS - 1)] += 1
+        self._sum += staleness
+        self._max = max(self._max, staleness)
+
+    def take(self, comm: Communicator) -> Staleness | None:
+        """What all ranks have counted since the last call; None without gradients. Every rank must call."""
+        rows = comm.allgather(np.array([[self._sum, self._max, *self._counts]], np.int64))
+        self._counts.fill(0)
+        self._sum = self._max = 0
+        counts = rows[:, 2:].sum(axis=0)
+        total = int(counts.sum())
+        if total == 0:
+            return None
+        last = int(counts.nonzero()[0][-1])
+        return Staleness(float(rows[:, 0].sum() / total), int(rows[:, 1].max()), tuple(counts[: last + 1].tolist()))

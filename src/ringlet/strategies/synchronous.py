@@ -11,43 +11,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ringlet.comm.compression import Compression, NoCompression
-from ringlet.comm.contract import Communicator
+from ringlet.comm.compression import CompressionConfig, Exact
+from ringlet.component import option
 from ringlet.data.partition import bounds
 from ringlet.engines.contract import Floats, Replica
 from ringlet.errors import ConfigError
-from ringlet.kernels.contract import Kernels
-from ringlet.optim import Optimizer, Segment, clip_by_global_norm, clip_by_value
-from ringlet.strategies.contract import Layout, OnReady
+from ringlet.optim import Segment, clip_by_global_norm, clip_by_value
+from ringlet.strategies.contract import Job, OnReady, StrategyConfig
 from ringlet.strategies.finite import Magnitude, Undo, is_finite, safe_norm, segment_at
-from ringlet.strategies.kept_back import KeptBack
-from ringlet.strategies.norms import Norms
 from ringlet.strategies.overlap import Overlap
-from ringlet.strategies.ownership import OwnedRange, buckets, num_owned, owned_ranges
-from ringlet.strategies.reduction import Reduction
-from ringlet.strategies.saved_state import SavedState
-from ringlet.strategies.shard_tree import ShardTree, Subtree
-from ringlet.timeline import NO_TIMELINE, Timeline
+from ringlet.strategies.ownership import Norms, OwnedRange, buckets, num_owned, owned_ranges
+from ringlet.strategies.reduction import Reduction, ShardTree, Subtree
+from ringlet.strategies.saved_state import Residuals, SavedState
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the synchronous strategy can be asked for."""
+@final
+class SyncConfig(StrategyConfig):
+    """Every step uses the gradients of all workers, as if one worker had done it all."""
 
-    clip_value: float | None = None
-    clip_norm: float | None = None
-    compression: Compression = field(default_factory=NoCompression)
-    """Of gradients between machines."""
-    overlap: str = "auto"
-    """``on``: exchange during the backward pass, ``off``: after it, ``auto``: measure both."""
-    same_bits: bool = False
-    """Add contributions of machines along the tree of shards too: the bits do not depend on the number of machines."""
+    name: ClassVar[str] = "sync"
+    lockstep: ClassVar[bool] = True
+    overlap: Literal["auto", "on", "off"] = option(
+        "auto", "exchange gradients during the backward pass; auto: measure both ways", affects_result=False
+    )
+    compression: CompressionConfig = option(
+        Exact(), "of gradients between machines: none, fp16, bf16 or topk:SHARE, such as topk:0.01"
+    )
+
+    @property
+    def steps_between_rounds(self) -> int:
+        """One."""
+        return 1
+
+    def build(self, job: Job) -> Synchronous:
+        """The strategy; every rank must call."""
+        return Synchronous(job, self)
 
 
 @final
@@ -57,19 +60,12 @@ class Synchronous:
     lockstep = True
     agreed = True
 
-    def __init__(
-        self,
-        comm: Communicator,
-        layout: Layout,
-        optimizer: Optimizer,
-        kernels: Kernels,
-        *,
-        num_shards: int | None = None,
-        options: Options | None = None,
-        timeline: Timeline = NO_TIMELINE,
-    ) -> None:
-        self.comm, self._kernels, self._optimizer, self._timeline = comm, kernels, optimizer, timeline
-        self._options = options or Options()
+    def __init__(self, job: Job, config: SyncConfig | None = None) -> None:
+        comm, layout, optimizer, kernels = job.comm, job.layout, job.optimizer, job.kernels
+        self.comm, self._kernels, self._optimizer, self._timeline = comm, kernels, optimizer, job.timeline
+        self._job, self._config = job, config or SyncConfig()
+        self._compression = self._config.compression.build()
+        num_shards = job.num_shards
         self.num_shards = comm.size if num_shards is None else num_shards
         if self.num_shards < comm.size:
             raise ConfigError(f"{self.num_shards} shards for {comm.size} workers: expected at least one for each")
@@ -78,7 +74,7 @@ class Synchronous:
         self._stack: list[Subtree] = []
         self._num_parameters, self._num_state, self._segments = layout.num_parameters, layout.num_state, layout.segments
         self._magnitude, self._safe_norm = Magnitude(), safe_norm(layout.dtype)
-        self._largest = self._options.compression.largest if len(comm.local_sizes) > 1 else math.inf
+        self._largest = self._compression.largest if len(comm.local_sizes) > 1 else math.inf
         self._doubt: str | None = None
         """In a doubtful step: what was found that is not finite so far; None in others, where nothing is looked at."""
         num_values = layout.num_parameters + layout.num_state
@@ -89,8 +85,8 @@ class Synchronous:
         self._owned = _owned(layout.num_parameters, owner, num_owners, layout.segments)
         self._owned_state = _owned(layout.num_state, owner, num_owners, ())
         self._state = optimizer.init_state(num_owned(self._owned), layout.dtype)
-        kept_back = KeptBack(self._options.compression, comm, self._owned)
-        self._saved = SavedState(comm, self._values, self._state, self._owned, kept_back, layout.num_parameters)
+        residuals = Residuals(self._compression, comm, self._owned)
+        self._saved = SavedState(comm, self._values, self._state, self._owned, residuals, layout.num_parameters)
         self._norms = Norms(comm.local, layout.segments, self._owned, kernels)
         self._reduction = self._make_reduction(num_owners)
         self._overlap = self._make_overlap(num_owners)
@@ -167,7 +163,7 @@ class Synchronous:
             problem = self._update_or_undo(step, learning_rate, num_samples)
         else:
             self._update(step, learning_rate, num_samples)
-        self._options.compression.accept()
+        self._compression.accept()
         self._timeline.mark("wait")
         self.comm.local.barrier()
         self._replica.state.flat[:] = self._agreed_state
@@ -177,7 +173,7 @@ class Synchronous:
     def skip(self) -> None:
         """Leave parameters, running statistics and the optimizer as they were before this step."""
         self._overlap.finish(self._timeline)
-        self._options.compression.undo()
+        self._compression.undo()
         self._replica.state.flat[:] = self._agreed_state
         self._overlap.end()
 
@@ -239,20 +235,20 @@ class Synchronous:
             tree=self._tree,
             out=self._sum,
             cross=comm.cross if comm.local_rank < num_owners else None,
-            compression=self._options.compression,
-            same_bits=self._options.same_bits,
+            compression=self._compression,
+            same_bits=self._job.same_bits,
             kernels=self._kernels,
         )
 
     def _make_overlap(self, num_owners: int) -> Overlap:
         """A pass can be exchanged while it runs only where it is the rank's only one."""
         possible = self.comm.size > 1 and self.num_shards == self.comm.size
-        mode = self._options.overlap if possible else "off"
+        mode = self._config.overlap if possible else "off"
         whole = buckets(self._num_parameters, num_owners)
         return Overlap(self._reduction, self._owned, whole, self.comm, mode)
 
     def _update(self, step: int, learning_rate: float, num_samples: int) -> None:
-        if self._options.clip_norm is None and not self._optimizer.needs_segments:
+        if self._job.clip_norm is None and not self._optimizer.needs_segments:
             self._update_range_by_range(step, learning_rate)
         else:
             self._update_with_norms(step, learning_rate)
@@ -269,7 +265,7 @@ class Synchronous:
         problem = next(filter(None, self.comm.allgather_bytes(own.encode())), b"").decode()
         if problem:
             undo.restore()
-            self._options.compression.undo()
+            self._compression.undo()
         return problem or None
 
     def _own_values(self) -> Iterator[tuple[Floats, str]]:
@@ -286,8 +282,8 @@ class Synchronous:
         for values, what in self._own_values():
             if not is_finite(values):
                 return f"{what} would not be finite after the update"
-        if not all(map(is_finite, self._options.compression.residuals.values())):
-            return f"what compression {self._options.compression.name} keeps back is not finite"
+        if not all(map(is_finite, self._compression.residuals.values())):
+            return f"what compression {self._compression.name} keeps back is not finite"
         return ""
 
     def _update_range_by_range(self, step: int, learning_rate: float) -> None:
@@ -301,7 +297,7 @@ class Synchronous:
         for owned in self._owned:
             self._reduce(owned)
         self._timeline.mark("exchange")
-        gradients, clip_norm = self._sum, self._options.clip_norm
+        gradients, clip_norm = self._sum, self._job.clip_norm
         if clip_norm is not None:
             norm = self._norms.global_norm(gradients)
             if self._doubt == "" and not math.isfinite(norm):
@@ -319,14 +315,14 @@ class Synchronous:
         gradients = self._sum[owned.elements.slice()]
         if self._doubt == "" and not is_finite(gradients):
             self._doubt = self._explain_sum(segment_at(self._segments, gradients, owned.elements.start))
-        if self._options.clip_value is not None:
-            clip_by_value(gradients, self._options.clip_value)
+        if self._job.clip_value is not None:
+            clip_by_value(gradients, self._job.clip_value)
 
     def _explain_sum(self, where: str) -> str:
         largest = self._largest
         if math.isinf(largest):
             return f"the sum of all shards' gradients{where} is not finite"
-        name = self._options.compression.name
+        name = self._compression.name
         limit = f" (largest value {largest:g})" if largest else ""
         return f"the sum of all shards' gradients{where}, with compression {name}{limit}, is not finite"
 

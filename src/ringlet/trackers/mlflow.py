@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
+from ringlet.component import option
 from ringlet.errors import UsageError
 from ringlet.libraries import require
 from ringlet.trackers.base import Tracker
 from ringlet.trackers.points import Values, finite
+from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import RunStarted
 
 EXPERIMENT = "ringlet"
@@ -112,8 +114,19 @@ class MLflow(Tracker):
             del self._waiting[:_MAX_BATCH]
 
 
-def create(argument: str, run_directory: Path) -> MLflow:
-    """For ``--log mlflow[:URI]``; default: ``MLFLOW_TRACKING_URI``, else a database beside the run directory."""
-    folder = run_directory.resolve()
-    uri = argument or os.environ.get(URI_VARIABLE) or f"sqlite:///{folder.parent / DATABASE}"
-    return MLflow(uri, name=folder.name, memory=folder / RUN_ID_FILE)
+@final
+class MLflowConfig(TrackerConfig):
+    """MLflow: metrics and parameters of a tracking server or database."""
+
+    name: ClassVar[str] = "mlflow"
+    argument: ClassVar[str] = "uri"
+    library: ClassVar[str | None] = "mlflow"
+    uri: str | None = option(
+        None, "tracking server or database; default: MLFLOW_TRACKING_URI, else a database beside the run directory"
+    )
+
+    def build(self, run_directory: Path) -> MLflow:
+        """The tracker of a run."""
+        folder = run_directory.resolve()
+        uri = self.uri or os.environ.get(URI_VARIABLE) or f"sqlite:///{folder.parent / DATABASE}"
+        return MLflow(uri, name=folder.name, memory=folder / RUN_ID_FILE)

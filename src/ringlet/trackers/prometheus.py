@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
+from ringlet.component import Problem, option
 from ringlet.errors import FileWriteError, UsageError
 from ringlet.io.disk import write_whole
 from ringlet.libraries import require
 from ringlet.trackers.base import Tracker
 from ringlet.trackers.points import Values
+from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import RunStarted
 
 FILE = "metrics.prom"
@@ -114,11 +117,23 @@ class Prometheus(Tracker):
             self.save(lambda: write_whole(path, self._client.generate_latest(self.registry), durable=False))
 
 
-def create(argument: str, run_directory: Path) -> Prometheus:
-    """For ``--log prometheus[:FILE|:PORT]``; default: the file ``metrics.prom`` of the run directory."""
-    name = run_directory.resolve().name
-    if argument.isascii() and argument.isdecimal():
-        if not 1 <= int(argument[:9]) <= 65535:
-            raise UsageError(f"prometheus:{argument}: expected a port of 1 to 65535, or a file")
-        return Prometheus(port=int(argument), run=name)
-    return Prometheus(argument or run_directory / FILE, run=name)
+@final
+class PrometheusConfig(TrackerConfig):
+    """Prometheus: a file for the node exporter, or a port to be scraped."""
+
+    name: ClassVar[str] = "prometheus"
+    argument: ClassVar[str] = "target"
+    library: ClassVar[str | None] = "prometheus_client"
+    target: str | None = option(None, "file or port; default: the file metrics.prom in the run directory")
+
+    def contradictions(self) -> Iterable[Problem]:
+        """A port that is none."""
+        if self.target and self.target.isascii() and self.target.isdecimal() and not 1 <= int(self.target[:9]) <= 65535:
+            yield Problem("target", f"{self.target}: expected a port of 1 to 65535, or a file")
+
+    def build(self, run_directory: Path) -> Prometheus:
+        """The tracker of a run."""
+        name = run_directory.resolve().name
+        if self.target and self.target.isascii() and self.target.isdecimal():
+            return Prometheus(port=int(self.target), run=name)
+        return Prometheus(self.target or run_directory / FILE, run=name)

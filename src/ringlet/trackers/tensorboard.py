@@ -7,13 +7,15 @@ import socket
 import time
 from io import BytesIO
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
+from ringlet.component import option
 from ringlet.errors import UsageError
 from ringlet.io.disk import Appender
 from ringlet.libraries import require
 from ringlet.trackers.base import Tracker
 from ringlet.trackers.points import Values
+from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import RunStarted
 
 FOLDER = "tensorboard"
@@ -99,6 +101,15 @@ class TensorBoard(Tracker):
         self._flushed = time.monotonic()
 
 
-def create(argument: str, run_directory: Path) -> TensorBoard:
-    """For ``--log tensorboard[:FOLDER]``; default: the folder ``tensorboard`` of the run directory."""
-    return TensorBoard(argument or run_directory / FOLDER)
+@final
+class TensorBoardConfig(TrackerConfig):
+    """TensorBoard: an event file of scalars."""
+
+    name: ClassVar[str] = "tensorboard"
+    argument: ClassVar[str] = "folder"
+    library: ClassVar[str | None] = "tensorboard"
+    folder: str | None = option(None, "folder of the event files; default: tensorboard in the run directory")
+
+    def build(self, run_directory: Path) -> TensorBoard:
+        """The tracker of a run."""
+        return TensorBoard(self.folder or run_directory / FOLDER)

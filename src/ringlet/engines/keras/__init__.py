@@ -11,13 +11,40 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
+from ringlet.allocator import keep_freed_memory
+from ringlet.component import option
+from ringlet.engines.engine import Engine
 from ringlet.errors import UsageError
 from ringlet.libraries import garbage_kept, require
+from ringlet.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from ringlet.engines.keras.replica import KerasReplica
 
 BACKENDS = {"tensorflow": "keras", "torch": "torch", "jax": "jax"}
 """Backends that can train, each with the extra of Ringlet that brings it."""
+
+
+@final
+class Keras(Engine):
+    """Keras 3 on its backend (KERAS_BACKEND), which chooses its device itself."""
+
+    name: ClassVar[str] = "keras"
+    library: ClassVar[str | None] = "keras"
+    device: Literal["auto"] = option(
+        "auto", "chosen by the backend; CUDA_VISIBLE_DEVICES= hides GPUs from it", affects_result=False
+    )
+
+    def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> KerasReplica:
+        """A replica."""
+        del device, tuning
+        keep_freed_memory()
+        import_keras(options.get("threads"))
+        from ringlet.engines.keras.replica import KerasReplica
+
+        return KerasReplica(spec, **options)
 
 
 def import_keras(threads: int | None = None) -> Any:

@@ -8,7 +8,29 @@ makes functions of them, ``readiness`` knows which of them finishes which gradie
 
 from __future__ import annotations
 
+from typing import Any, ClassVar, Literal, final
+
+from ringlet.component import option
+from ringlet.engines.engine import Engine
 from ringlet.engines.native.plan import Plan, compile_plan
 from ringlet.engines.native.replica import NativeReplica
+from ringlet.models.spec import ModelSpec
 
-__all__ = ["NativeReplica", "Plan", "compile_plan"]
+__all__ = ["Native", "NativeReplica", "Plan", "compile_plan"]
+
+
+@final
+class Native(Engine):
+    """Ringlet's own kernels, on the processor."""
+
+    name: ClassVar[str] = "native"
+    knows_memory: ClassVar[bool] = True
+    measures_algorithms: ClassVar[bool] = True
+    adapts_threads: ClassVar[bool] = True
+    device: Literal["auto", "cpu"] = option("auto", "the processor; engine torch takes GPUs", affects_result=False)
+    exact: bool = option(False, "only convolution algorithms that round like the direct one (no Winograd)")
+
+    def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> NativeReplica:
+        """A replica."""
+        del device
+        return NativeReplica(spec, exact=self.exact, tuning=tuning, **options)

@@ -5,3 +5,42 @@ function of a spec, ``losses`` has the losses, ``memory`` and ``gradients`` join
 processor without a copy, ``devices`` finds the GPUs, ``replica`` runs it all. Importing this package does not import
 PyTorch; its modules but the first do.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+
+from ringlet.allocator import keep_freed_memory
+from ringlet.component import option
+from ringlet.engines.engine import Engine
+from ringlet.libraries import require
+from ringlet.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from ringlet.engines.torch.replica import TorchReplica
+
+
+@final
+class Torch(Engine):
+    """PyTorch, on the processor or on GPUs."""
+
+    name: ClassVar[str] = "torch"
+    library: ClassVar[str | None] = "torch"
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", "auto: a GPU for each worker of a machine that has any, else the processor", affects_result=False
+    )
+    exact: bool = option(False, "only convolution algorithms that round like the direct one")
+
+    @property
+    def takes_gpus(self) -> bool:
+        """Unless the processor was asked for."""
+        return self.device != "cpu"
+
+    def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> TorchReplica:
+        """A replica."""
+        del tuning
+        keep_freed_memory()
+        require("torch")
+        from ringlet.engines.torch.replica import TorchReplica
+
+        return TorchReplica(spec, device=device, exact=self.exact, **options)

@@ -1,16 +1,15 @@
 """Schedules: the learning rate at every moment, and reasons to stop.
 
-One file per idea: ``rates`` are pure functions of time, ``monitors`` watch metrics, ``schedule`` chains both and
-``parsing`` makes a chain from names and options.
+``rates`` are pure functions of time, ``monitors`` watch metrics, ``schedule`` chains both. Each rule is a component.
 """
 
+from ringlet.optim.schedules.base import SCHEDULES, Decision, Rule
 from ringlet.optim.schedules.monitors import EarlyStopping, ModelCheckpoint, Monitor, ReduceOnPlateau, StopAtLoss
-from ringlet.optim.schedules.parsing import names, options, parse_schedulers
 from ringlet.optim.schedules.rates import Cosine, Rate, ReduceEveryNEpochs, Step, WarmUp
-from ringlet.optim.schedules.rule import Decision, Rule
-from ringlet.optim.schedules.schedule import Schedule
+from ringlet.optim.schedules.schedule import Schedule, parse_schedulers
 
 __all__ = [
+    "SCHEDULES",
     "Cosine",
     "Decision",
     "EarlyStopping",
@@ -24,7 +23,5 @@ __all__ = [
     "Step",
     "StopAtLoss",
     "WarmUp",
-    "names",
-    "options",
     "parse_schedulers",
 ]

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypedDict, final
 
+from ringlet.component import option, required
 from ringlet.optim.metric_names import is_maximised
-from ringlet.optim.options import count, non_negative, optional_text, required_number, shrinking
-from ringlet.optim.schedules.rule import Decision, Rule, lowered
+from ringlet.optim.schedules.base import Decision, Rule, lowered
+
+WATCHED = "metric to watch; default: val_loss, else loss"
 
 
 class Memory(TypedDict):
@@ -40,7 +41,7 @@ class Reading(NamedTuple):
 class Monitor(Rule):
     """A rule with a memory; ``metric`` None means the validation loss, or the training loss without validation."""
 
-    metric: str | None
+    metric: str | None = option(None, WATCHED, min_length=1)
 
     @abstractmethod
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:
@@ -66,15 +67,14 @@ def _stagnation(reading: Reading, memory: Memory) -> str:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class ReduceOnPlateau(Monitor):
     """Multiply the learning rate by ``factor`` whenever ``metric`` has not improved for ``patience`` epochs."""
 
     name: ClassVar[str] = "reduce_lr_on_plateau"
-    metric: str | None = optional_text()
-    factor: float = shrinking(0.1)
-    patience: int = count(5, minimum=1)
-    min_lr: float = non_negative(0.0)
+    metric: str | None = option(None, WATCHED, min_length=1)
+    factor: float = option(0.1, "factor of the learning rate", gt=0, lt=1)
+    patience: int = option(5, "epochs without improvement before the reduction", ge=1)
+    min_lr: float = option(0.0, "never below this learning rate", ge=0)
 
     def adjust(self, learning_rate: float, memory: Memory) -> float:
         """``lr * factor^(number of reductions)``, at least ``min_lr``."""
@@ -91,13 +91,12 @@ class ReduceOnPlateau(Monitor):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class EarlyStopping(Monitor):
     """Stop when ``metric`` has not improved for ``patience`` epochs."""
 
     name: ClassVar[str] = "early_stopping"
-    metric: str | None = optional_text()
-    patience: int = count(10, minimum=1)
+    metric: str | None = option(None, WATCHED, min_length=1)
+    patience: int = option(10, "epochs without improvement before the run stops", ge=1)
 
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:
         """Stop when patience has run out."""
@@ -108,13 +107,12 @@ class EarlyStopping(Monitor):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class StopAtLoss(Monitor):
     """Stop as soon as ``metric`` reaches ``threshold``: from above for a loss, from below for an accuracy."""
 
     name: ClassVar[str] = "stop_at_loss"
-    metric: str | None = optional_text()
-    threshold: float = required_number()
+    metric: str | None = option(None, WATCHED, min_length=1)
+    threshold: float = required("stop when the metric has reached this value")
 
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:
         """Stop when the threshold is reached."""
@@ -127,13 +125,12 @@ class StopAtLoss(Monitor):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class ModelCheckpoint(Monitor):
     """Ask to save the model after every ``save_freq`` epochs, if ``metric`` has improved since the last saving."""
 
     name: ClassVar[str] = "model_checkpoint"
-    metric: str | None = optional_text()
-    save_freq: int = count(1, minimum=1)
+    metric: str | None = option(None, "metric whose best model is kept as best.safetensors", min_length=1)
+    save_freq: int = option(1, "look at it every so many epochs", ge=1)
 
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:
         """Save when this epoch may be saved and beats the best saved one."""

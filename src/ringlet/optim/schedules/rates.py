@@ -1,35 +1,16 @@
-"""Learning rates as pure functions of time: nothing to save, nothing to restore.
-
-``epoch`` is the number of epochs done, with a fraction inside an epoch (2.5 is the middle of the third); ``step`` is
-the number of updates done.
-"""
+"""Learning rates as pure functions of time: nothing to save, nothing to restore."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import ClassVar, final
 
-from ringlet.errors import ConfigError
-from ringlet.optim.options import (
-    count,
-    non_negative,
-    numbers,
-    optional_count,
-    optional_number,
-    required_number,
-    shrinking,
-)
-from ringlet.optim.schedules.rule import Rule, lowered
+from ringlet.component import Problem, option
+from ringlet.optim.schedules.base import Rule, Span, Time, lowered
 
-
-@dataclass(frozen=True)
-class Time:
-    """A moment of training: epochs done (with a fraction) and updates done."""
-
-    epoch: float
-    step: int
+MIN_LR = "never below this learning rate"
 
 
 class Rate(Rule):
@@ -41,77 +22,89 @@ class Rate(Rule):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class WarmUp(Rate):
-    """Rise linearly from a small rate to the full one over the first epochs (or ``steps``).
+    """Rise linearly from a small rate to the full one over the first epochs (or steps).
 
-    Begins at ``start_lr``, without it at the learning rate divided by ``size``, the number of workers: the rate of one
-    worker rises to that of all. With one worker and no ``start_lr`` there is nothing to warm up.
+    Begins at ``start_lr``, without it at the learning rate divided by the number of workers: the rate of one worker
+    rises to that of all. With one worker and no ``start_lr`` there is nothing to warm up.
     Goyal et al., *Accurate, large minibatch SGD: training ImageNet in 1 hour*, 2017 (arXiv 1706.02677).
     """
 
     name: ClassVar[str] = "warm_up"
-    epochs: float = non_negative(5.0)
-    steps: int | None = optional_count()
-    start_lr: float | None = optional_number(minimum=0.0)
-    size: int = count(1, minimum=1)
+    epochs: float = option(5.0, "epochs of linear growth to the learning rate", ge=0)
+    steps: int | None = option(None, "the same in steps; wins over epochs", ge=1)
+    start_lr: float | None = option(None, "where the growth begins; default: the rate of one worker", ge=0)
+
+    def misfits(self, span: Span) -> Iterable[str]:
+        """A start above the full rate."""
+        if self.start_lr is not None and self.start_lr > span.learning_rate:
+            yield (
+                f"start_lr={self.start_lr:g} is above the learning rate {span.learning_rate:g}; a warm-up rises, so "
+                "give a smaller start"
+            )
 
     def adjust(self, learning_rate: float, time: Time) -> float:
         """``start + (lr - start) * progress``."""
         done, total = (time.epoch, self.epochs) if self.steps is None else (time.step, self.steps)
         if done >= total:
             return learning_rate
-        start = learning_rate / self.size if self.start_lr is None else min(self.start_lr, learning_rate)
+        start = learning_rate / time.span.size if self.start_lr is None else min(self.start_lr, learning_rate)
         return start + (learning_rate - start) * done / total
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class Cosine(Rate):
-    """Fall along half a cosine from the full rate at ``start`` to ``min_lr`` at ``epochs``; constant before and after.
+    """Fall along half a cosine, from the end of the warm-up to the last epoch; constant before and after.
 
     Loshchilov and Hutter, *SGDR: stochastic gradient descent with warm restarts*, 2017 (arXiv 1608.03983), no restarts.
     """
 
     name: ClassVar[str] = "cosine"
-    epochs: float = required_number(minimum=0.0)
-    min_lr: float = non_negative(0.0)
-    start: float = non_negative(0.0)
+    epochs: float | None = option(None, "where the fall ends; default: the last epoch", ge=0)
+    min_lr: float = option(0.0, "learning rate at the end", ge=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs <= self.start:
-            raise ConfigError(
-                f"scheduler 'cosine': the rate falls from epoch {self.start:g} (the end of the warm-up) to epoch "
-                f"{self.epochs:g}: nothing is left; give more epochs (cosine_epochs) or a shorter warm-up "
-                "(warm_up_epochs)"
+    def misfits(self, span: Span) -> Iterable[str]:
+        """No end, or one before the end of the warm-up."""
+        end = self._end(span)
+        if end is None:
+            yield "it needs to know where it ends: give num_epochs or cosine_epochs"
+        elif end <= span.warm_up_epochs:
+            yield (
+                f"the rate falls from epoch {span.warm_up_epochs:g} (the end of the warm-up) to epoch {end:g}: nothing "
+                "is left; give more epochs (cosine_epochs) or a shorter warm-up (warm_up_epochs)"
             )
 
     def adjust(self, learning_rate: float, time: Time) -> float:
         """``min + (lr - min) * (1 + cos(pi * progress)) / 2``."""
-        progress = min(max((time.epoch - self.start) / (self.epochs - self.start), 0.0), 1.0)
+        start, end = time.span.warm_up_epochs, self._end(time.span) or 0.0
+        progress = min(max((time.epoch - start) / (end - start), 0.0), 1.0)
         if learning_rate <= self.min_lr:
             return learning_rate
         return self.min_lr + (learning_rate - self.min_lr) * (1.0 + math.cos(math.pi * progress)) / 2.0
 
+    def _end(self, span: Span) -> float | None:
+        return span.num_epochs if self.epochs is None else self.epochs
+
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class Step(Rate):
     """Multiply by ``factor`` at each of ``milestones`` (epochs), or after ``every`` so many epochs."""
 
     name: ClassVar[str] = "step"
-    milestones: tuple[float, ...] = numbers(minimum=0.0)
-    every: int | None = optional_count()
-    factor: float = shrinking(0.1)
-    min_lr: float = non_negative(0.0)
+    milestones: tuple[float, ...] = option((), "epochs at which the rate is multiplied, comma-separated")
+    every: int | None = option(None, "or: epochs between two multiplications", ge=1)
+    factor: float = option(0.1, "factor of the learning rate", gt=0, lt=1)
+    min_lr: float = option(0.0, MIN_LR, ge=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def contradictions(self) -> Iterable[Problem]:
+        """Exactly one of milestones and every."""
+        if any(milestone < 0 for milestone in self.milestones):
+            yield Problem("milestones", f"{list(self.milestones)} is out of range, expected epochs of at least 0")
         if bool(self.milestones) == (self.every is not None):
-            raise ConfigError(
-                f"scheduler 'step': milestones={self.milestones!r} and every={self.every!r}; give exactly one of them, "
-                "for instance milestones 30,60,80 or every 10"
+            yield Problem(
+                "",
+                f"milestones={list(self.milestones)} and every={self.every}; give exactly one of them, for instance "
+                "milestones 30,60,80 or every 10",
             )
 
     def adjust(self, learning_rate: float, time: Time) -> float:
@@ -124,14 +117,13 @@ class Step(Rate):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class ReduceEveryNEpochs(Rate):
     """Multiply by ``factor`` after every ``nepochs`` epochs, down to ``min_lr``."""
 
     name: ClassVar[str] = "reduce_lr_every_nepochs"
-    factor: float = shrinking(0.1)
-    nepochs: int = count(5, minimum=1)
-    min_lr: float = non_negative(0.0)
+    factor: float = option(0.1, "factor of the learning rate", gt=0, lt=1)
+    nepochs: int = option(5, "epochs between two reductions", ge=1)
+    min_lr: float = option(0.0, MIN_LR, ge=0)
 
     def adjust(self, learning_rate: float, time: Time) -> float:
         """``lr * factor^floor(epoch / nepochs)``, at least ``min_lr``."""

@@ -6,11 +6,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast, final
 
+from ringlet.component import key, nearest, parse_text
 from ringlet.errors import ConfigError
 from ringlet.optim.metric_names import resolve
+from ringlet.optim.schedules.base import SCHEDULES, Decision, Rule, Span, Time
 from ringlet.optim.schedules.monitors import Memory, Monitor, Reading, ReduceOnPlateau, fresh_memory
-from ringlet.optim.schedules.rates import Rate, Time
-from ringlet.optim.schedules.rule import Decision, Rule
+from ringlet.optim.schedules.rates import Rate, WarmUp
 
 _FORMAT = 1
 
@@ -25,16 +26,24 @@ class Schedule:
     Every rank must feed the same metrics (summed over ranks), so that all ranks decide alike.
     """
 
-    def __init__(self, learning_rate: float, rules: Sequence[Rule] = ()) -> None:
+    def __init__(
+        self, learning_rate: float, rules: Sequence[Rule] = (), *, num_epochs: float | None = None, size: int = 1
+    ) -> None:
+        """``learning_rate`` is the full rate, after any scaling by the number of workers ``size``."""
         if not (math.isfinite(learning_rate) and learning_rate > 0):
             raise ConfigError(f"learning_rate={learning_rate!r} is not allowed; expected a finite number > 0")
         self.base_learning_rate = float(learning_rate)
         self.rules = tuple(rules)
+        warm_up = sum(rule.epochs for rule in self.rules if isinstance(rule, WarmUp) and rule.steps is None)
+        self._span = Span(self.base_learning_rate, num_epochs, size, warm_up)
+        for rule in self.rules:
+            for problem in rule.misfits(self._span):
+                raise ConfigError(f"scheduler '{rule.name}': {problem}")
         self._memories: list[Memory] = [fresh_memory() for _ in self.rules]
 
     def learning_rate(self, epoch: float, step: int = 0) -> float:
         """The rate for the update that begins after ``epoch`` epochs (with a fraction) and ``step`` updates."""
-        rate, time = self.base_learning_rate, Time(epoch, step)
+        rate, time = self.base_learning_rate, Time(epoch, step, self._span)
         for rule, memory in zip(self.rules, self._memories, strict=True):
             if isinstance(rule, Rate):
                 rate = rule.adjust(rate, time)
@@ -49,7 +58,7 @@ class Schedule:
                 self._resolve(rule, available)
 
     def on_epoch_end(self, epoch: int, metrics: Mapping[str, float]) -> Decision:
-        """Let all monitors look at the figures of ``epoch`` (counted from 0); call it once per epoch, on every rank."""
+        """Let all monitors look at the metrics of ``epoch`` (counted from 0); call it once per epoch, on every rank."""
         readings = {
             index: Reading(epoch, key := self._resolve(rule, metrics), metrics[key])
             for index, rule in enumerate(self.rules)
@@ -113,3 +122,36 @@ def _checked_memory(entry: Mapping[str, Any]) -> Memory:
         num_bad_epochs=cast(int, counts[0]),
         num_reductions=cast(int, counts[1]),
     )
+
+
+def parse_schedulers(
+    schedulers: str | Sequence[str],
+    options: Mapping[str, Any] | None = None,
+    *,
+    learning_rate: float,
+    num_epochs: float | None = None,
+    size: int = 1,
+) -> Schedule:
+    """The schedule that names (a comma list, or a sequence) and options such as ``warm_up_epochs`` describe.
+
+    A value of None stands for the default. Options of schedulers that are not used have no effect. ``cosine`` begins
+    where ``warm_up`` ends, when both are there.
+    """
+    names = [name for name in (schedulers.split(",") if isinstance(schedulers, str) else schedulers) if name.strip()]
+    found = [SCHEDULES.find(name.strip()) for name in names]
+    if len(set(found)) < len(found):
+        raise ConfigError(f"schedulers '{','.join(names)}': one is named twice; give each once")
+    known = {
+        key(f"{rule.name}_{option}"): (rule, option) for rule in SCHEDULES.entries() for option in rule.model_fields
+    }
+    values: dict[type[Rule], dict[str, Any]] = {rule: {} for rule in SCHEDULES.entries()}
+    for name, value in (options or {}).items():
+        if key(name) not in known:
+            near = nearest(name, [f"{rule.name}_{option}" for rule, option in known.values()])
+            hint = f" Did you mean '{near}'?" if near else ""
+            raise ConfigError(f"no scheduler has an option '{name}'.{hint}")
+        rule, option = known[key(name)]
+        if value is not None:
+            kind = rule.model_fields[option].annotation
+            values[rule][option] = parse_text(kind, value) if isinstance(value, str) else value
+    return Schedule(learning_rate, [rule(**values[rule]) for rule in found], num_epochs=num_epochs, size=size)

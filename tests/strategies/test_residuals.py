@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ringlet.strategies.kept_back import is_kept_back, shared_out
+from ringlet.strategies.saved_state import is_residual, shared_out
 
 SAVED = {
     "first": np.array([9.0, 9.0]),
@@ -30,4 +30,4 @@ def test_a_run_without_compression_begins_with_nothing():
 
 
 def test_the_optimizers_own_arrays_are_told_apart():
-    assert [is_kept_back(name) for name in SAVED] == [False, True, True]
+    assert [is_residual(name) for name in SAVED] == [False, True, True]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringlet import RunConfig, optim
+from ringlet import RunConfig
 from ringlet.config import Interval, gather
+from ringlet.config.aliases import WITHOUT_EFFECT
+from ringlet.config.run_config import flat_names, locate, paths
 from ringlet.errors import ConfigError
-from ringlet.optim.schedules import options as schedule_options
+from ringlet.optim import LARS, SCHEDULES
 
 PYDTNN_OPTIONS = [
     "model",
@@ -82,22 +83,25 @@ PYDTNN_OPTIONS = [
 
 @pytest.mark.parametrize("name", PYDTNN_OPTIONS)
 def test_every_option_of_pydtnn_is_known(name):
-    assert name in RunConfig.model_fields
+    assert name in WITHOUT_EFFECT or locate(name) is not None
 
 
-def test_every_option_of_the_schedules_is_an_option_of_a_run():
-    assert set(schedule_options()) <= set(RunConfig.names())
+def test_every_option_of_the_schedules_has_a_flat_name():
+    for rule in SCHEDULES.entries():
+        for name in rule.model_fields:
+            assert locate(f"{rule.name}_{name}").path == ("schedule", rule.name, name)
 
 
-def test_schedule_defaults_agree_with_the_schedules():
-    own = {name: getattr(RunConfig(), name) for name in schedule_options()}
-    assert {name: value or None for name, value in own.items()} == {
-        name: value or None for name, value in schedule_options().items()
-    }
+def test_every_flat_name_leads_to_an_option():
+    known = paths()
+    for name in flat_names():
+        alias = None if name in WITHOUT_EFFECT else locate(name)
+        if alias is not None and len(alias.path) > 1 and name != "decay":
+            assert alias.path in known, name
 
 
 def test_every_option_has_a_description():
-    assert all(field.description for field in RunConfig.model_fields.values())
+    assert all(field is None or field.description for field in paths().values())
 
 
 @pytest.mark.parametrize(
@@ -116,16 +120,16 @@ def test_every_option_has_a_description():
         ({"seed": True}, "seed: expected a whole number, received true"),
         ({"evaluate": "yes"}, "evaluate: expected true or false, received 'yes'"),
         ({"learnin_rate": 0.1}, "unknown option 'learnin_rate'. Did you mean 'learning_rate'?"),
-        ({"input_shape": (1, 2)}, "input_shape = 1,2: expected channels,height,width"),
-        ({"blocking_mpi": True, "non_blocking_mpi": True}, "exclude each other"),
-        ({"batch_size": 32, "local_batch_size": 64}, "batch_size = 32 and local_batch_size = 64 are the same option"),
+        ({"input_shape": (1, 2)}, "input_shape: 1,2: expected channels,height,width"),
+        ({"blocking_mpi": True, "non_blocking_mpi": True}, "contradict each other"),
+        ({"batch_size": 32, "local_batch_size": 64}, "batch_size = 32 and local_batch_size = 64 contradict"),
         ({"local_batch_size": 0}, "local_batch_size: 0 is out of range, expected at least 1"),
         ({"shards": 4, "accumulate": 2}, "exclude each other"),
         ({"shards": 4, "compression": "bf16"}, "shards promise"),
-        ({"blocking_mpi": True, "overlap": "on"}, "overlap = on contradicts blocking_mpi"),
-        ({"non_blocking_mpi": True, "overlap": "off"}, "overlap = off contradicts non_blocking_mpi"),
-        ({"rho": 0.9, "decay_rate": 0.8}, "decay_rate (its older name)"),
-        ({"nesterov": True, "momentum": 0.0}, "nesterov needs momentum"),
+        ({"blocking_mpi": True, "overlap": "on"}, "blocking_mpi = true and overlap = on contradict each other"),
+        ({"non_blocking_mpi": True, "overlap": "off"}, "non_blocking_mpi = true and overlap = off contradict"),
+        ({"rho": 0.9, "decay_rate": 0.8}, "rho = 0.9 and decay_rate = 0.8 contradict each other"),
+        ({"optimizer": "sgd", "nesterov": True, "momentum": 0.0}, "nesterov: needs momentum > 0"),
         ({"test_as_validation": True, "validation_split": 0.2}, "exclude each other"),
         ({"clip_value": 1.0, "clip_norm": 1.0}, "exclude each other"),
     ],
@@ -183,9 +187,9 @@ def test_intervals_of_checkpoints(text, expected):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"checkpoint_every": "often"}, "checkpoint_every = 'often'"),
-        ({"checkpoint_every": "-3 steps"}, "checkpoint_every = '-3 steps'"),
-        ({"resume": "yesterday"}, "resume = 'yesterday'"),
+        ({"checkpoint_every": "often"}, "checkpoint_every: expected such as .* received 'often'"),
+        ({"checkpoint_every": "-3 steps"}, "checkpoint_every: .* received '-3 steps'"),
+        ({"resume": "yesterday"}, "resume: expected auto, .* received 'yesterday'"),
     ],
 )
 def test_unreadable_intervals_are_refused(values, message):
@@ -194,9 +198,9 @@ def test_unreadable_intervals_are_refused(values, message):
 
 
 def test_older_names_of_options_set_their_new_ones():
-    assert RunConfig(batch_size=7).local_batch_size == 7
-    assert RunConfig(blocking_mpi=True).overlap == "off"
-    assert RunConfig(non_blocking_mpi=True).overlap == "on"
+    assert RunConfig(batch_size=7).training.local_batch_size == 7
+    assert RunConfig(blocking_mpi=True).strategy.overlap == "off"
+    assert RunConfig(non_blocking_mpi=True).strategy.overlap == "on"
 
 
 def test_every_problem_gets_its_own_line():
@@ -217,10 +221,14 @@ def configurations() -> st.SearchStrategy[dict[str, object]]:
             "global_batch_size": st.integers(1, 1000),
             "validation_split": st.floats(0, 0.99),
             "evaluate": st.booleans(),
-            "metrics": st.lists(text, max_size=3).map(tuple),
+            "metrics": st.lists(st.sampled_from(["accuracy", "mse", "Top5"]), max_size=3).map(tuple),
             "lr_schedulers": st.sampled_from([(), ("warm_up",), ("warm_up", "cosine")]),
             "input_shape": st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)),
-            "model_options": st.dictionaries(text, st.integers(-5, 5) | st.booleans() | text, max_size=3),
+            "model_options": st.dictionaries(
+                st.from_regex(r"[a-z]_[a-z0-9_]{1,9}", fullmatch=True),
+                st.integers(-5, 5) | st.booleans() | text,
+                max_size=3,
+            ),
         },
     )
 
@@ -237,14 +245,19 @@ def test_toml_out_and_in_gives_an_equal_configuration(tmp_path_factory, values):
 def test_test_as_validation_survives_the_round_trip(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(RunConfig(test_as_validation=True).to_toml())
-    assert gather(path).build().validation_split == 0
+    assert gather(path).build().dataset.validation_split == 0
 
 
 def test_options_win_over_environment_over_file_over_default(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("seed = 1\nbatch-size = 8\nnum_epochs = 3\n")
     config = gather(path, {"RINGLET_SEED": "2", "RINGLET_BATCH_SIZE": "16"}, {"seed": "3"}).build()
-    assert (config.seed, config.local_batch_size, config.num_epochs, config.dtype) == (3, 16, 3, "float32")
+    assert (
+        config.training.seed,
+        config.training.local_batch_size,
+        config.training.num_epochs,
+        config.training.dtype,
+    ) == (3, 16, 3, "float32")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +265,7 @@ def test_options_win_over_environment_over_file_over_default(tmp_path):
     [
         ("learning_rate = 1e999", "learning_rate: inf is not a finite number"),
         ("seed = '1'", "seed: expected a whole number"),
-        ("[optimiser]\nname = 1", "Leave the line [optimiser] out"),
+        ("[optimiser]\nname = 1", "Did you mean 'optimizer'?"),
         ("seed = ", "is not valid TOML"),
         ("a = " + "[" * 20_000, "is not valid TOML"),
     ],
@@ -296,15 +309,121 @@ def test_a_mistyped_variable_is_remarked():
     ],
 )
 def test_text_becomes_the_type_of_its_option(name, text, value):
-    assert getattr(gather(options={name: text}).build(), name) == value
+    assert gather(options={name: text}).values[name] == value
 
 
 def test_options_without_effect_are_said():
     assert RunConfig(enable_gpu=True).notes() == ["enable_gpu: no effect: give engine = torch, which takes GPUs"]
 
 
-@pytest.mark.parametrize("option", ["momentum", "nesterov", "beta1", "beta2", "rho"])
-def test_the_help_of_an_option_names_the_optimizers_that_have_it(option):
-    description = RunConfig.model_fields[option].description
-    named = re.search(r"\(([a-z, ]+)\)$", description)[1].split(", ")
-    assert named == [name for name in optim.names() if option in optim.options(name)]
+def test_what_an_optimizer_has_can_be_set_under_its_path():
+    by_path = gather(options={"optimizer": "lars", "optimizer.trust": "0.002"}).build()
+    assert by_path.optimizer == LARS(trust=0.002)
+    assert RunConfig(optimizer={"name": "lars", "trust": 0.002}).optimizer == by_path.optimizer
+    assert RunConfig(optimizer=LARS(trust=0.002)).to_dict() == by_path.to_dict()
+    assert gather(None, {"RINGLET_OPTIMIZER": "lars", "RINGLET_OPTIMIZER__TRUST": "0.002"}).build() == by_path
+
+
+def test_an_option_of_another_component_is_refused_under_its_path_and_remarked_under_a_flat_name():
+    with pytest.raises(
+        ConfigError, match=r"optimizer\.trust: optimizer 'adam' has no option 'trust'; optimizer = lars"
+    ):
+        RunConfig(**{"optimizer.trust": 0.1})
+    assert RunConfig(momentum=0.5).notes() == ["momentum: no effect, optimizer 'adam' has no such option"]
+    assert RunConfig(cosine_min_lr=0.1).notes() == ["cosine_min_lr: no effect without schedule = cosine"]
+
+
+def test_another_choice_takes_back_what_a_file_has_set_for_the_first(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('[optimizer]\nname = "lars"\ntrust = 0.5\nlearning_rate = 3.0\n')
+    config = gather(path, {}, {"optimizer": "adam"}).build()
+    assert config.optimizer.learning_rate == 0.001
+    assert config.notes() == ["optimizer = adam: what was set for 'lars' does not apply"]
+    assert gather(path, {}, {"optimizer": "lars"}).build().optimizer.trust == 0.5
+
+
+def test_a_file_of_version_0_1_gives_the_same_run(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(FLAT_FILE)
+    config = gather(path).build()
+    assert config.notes() == []
+    assert config.changed() == {
+        "model.name": "unet",
+        "model.levels": 3,
+        "dataset.name": "shapes",
+        "dataset.image_size": [64, 64],
+        "augmentation.flip.probability": 0.25,
+        "optimizer.name": "sgd",
+        "optimizer.learning_rate": 0.05,
+        "optimizer.momentum": 0.9,
+        "optimizer.weight_decay": 0.001,
+        "optimizer.decoupled": True,
+        "schedule.warm_up.epochs": 2.0,
+        "schedule.early_stopping.patience": 10,
+        "strategy.name": "average",
+        "strategy.every": 10,
+        "trackers.tensorboard.folder": "logs",
+    }
+
+
+FLAT_FILE = """\
+model = "unet"
+model_options = { levels = 3 }
+dataset = "shapes"
+use_synthetic_data = false
+image_size = [64, 64]
+test_as_validation = false
+flip_images = true
+flip_images_prob = 0.25
+crop_images = false
+crop_images_size = 16
+crop_images_prob = 0.5
+num_epochs = 50
+steps_per_epoch = 0
+optimizer = "sgd"
+learning_rate = 0.05
+learning_rate_scaling = false
+momentum = 0.9
+nesterov = false
+decay = 0.001
+lr_schedulers = ["warm_up", "early_stopping"]
+warm_up_epochs = 2.0
+cosine_min_lr = 0.0
+early_stopping_patience = 10
+engine = "native"
+device = "auto"
+exact = false
+strategy = "average:10"
+accumulate = 1
+partition = "shuffled"
+overlap = "auto"
+compression = "none"
+checkpoint_every = "auto"
+keep = 2
+log = ["tensorboard:logs"]
+blocking_mpi = false
+tensor_format = "AUTO"
+enable_gpu = false
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "differences"),
+    [
+        ({}, {"num_epochs": 9, "engine": "torch", "overlap": "off", "threads": 2, "log": "tensorboard"}, {}),
+        ({"learning_rate": 0.1}, {}, {"optimizer.learning_rate": (0.1, 0.001)}),
+        ({}, {"optimizer": "lars", "learning_rate": 0.001}, None),
+        ({"schedule": "warm_up"}, {}, {"schedule.warm_up.epochs": (5.0, None)}),
+        ({}, {"strategy": "average:2"}, None),
+    ],
+)
+def test_what_a_resumed_run_may_change_follows_from_the_options(before, now, differences):
+    found = RunConfig(**now).differences(RunConfig(**before))
+    assert found == differences if differences is not None else any(path.endswith(".name") for path in found)
+
+
+def test_replace_changes_and_unsets():
+    config = RunConfig(local_batch_size=8, optimizer="sgd", momentum=0.9)
+    assert config.replace(global_batch_size=16, local_batch_size=None).training.local_batch_size is None
+    assert config.replace(seed=3).optimizer.momentum == 0.9
+    assert config.replace(optimizer="adam").optimizer.name == "adam"

@@ -1,0 +1,290 @@
+"""The sections of a configuration: tables of TOML, headings of the help.
+
+Three kinds: a *plain* section has options of its own (:class:`Training`), in a *chosen* one a name chooses the
+component that has the options (``[optimizer] name = "lars"``), and a *set* holds any number of components by their
+names (``[schedule.warm_up]``, ``[schedule.cosine]``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from ringlet.component import Component, Problem, Registry, option
+from ringlet.config.intervals import Interval, ResumePoint
+from ringlet.errors import ConfigError, UsageError
+
+OptionValue = str | int | float | bool
+MAX_COUNT = 1_000_000
+
+
+class Model(Component):
+    """The network: one of the zoo, with the options of its family."""
+
+    network: str = option("vgg1dobn", "network of the zoo: see `ringlet models`", min_length=1)
+    input_shape: tuple[int, ...] | None = option(None, "channels,height,width; default: the data set's")
+    num_classes: int | None = option(None, "number of classes; default: the data set's", ge=1)
+    weights: str | None = option(None, "start from the weights of this model file")
+    options: dict[str, OptionValue | tuple[int, ...]] = option({}, "options of the family, such as levels=4,width=8")
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """``name`` is the network; whatever else is no field is an option of its family."""
+        own = {("network" if name == "name" else name): value for name, value in values.items()}
+        family = {name: own.pop(name) for name in list(own) if name not in cls.model_fields}
+        options = {**own.get("options", {}), **family} if isinstance(own.get("options", {}), dict) else own["options"]
+        if isinstance(options, dict):
+            options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        return {**own, "options": options}
+
+    def contradictions(self) -> Iterable[Problem]:
+        """A shape that is none."""
+        shape = self.input_shape
+        if shape is not None and (len(shape) not in (1, 3) or min(shape) < 1):
+            given = ",".join(map(str, shape))
+            yield Problem("input_shape", f"{given}: expected channels,height,width, such as 3,32,32, all at least 1")
+
+    def table(self) -> dict[str, Any]:
+        """The network is called ``name``, the options of its family stand beside it."""
+        own = super().table()
+        return {"name": own.pop("network"), **{k: v for k, v in own.items() if k != "options"}, **own["options"]}
+
+
+class Training(Component):
+    """Training: how long, how much at a time, and what is minimised."""
+
+    num_epochs: int = option(50, "passes over the training data", affects_result=False, ge=0, le=MAX_COUNT)
+    steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", ge=0)
+    local_batch_size: int | None = option(
+        None, "samples of a pass of one worker (or shard); default: 64, with masks 8", ge=1, le=MAX_COUNT
+    )
+    global_batch_size: int | None = option(None, "samples of a step over all workers", ge=1, le=MAX_COUNT)
+    loss: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
+    metrics: tuple[str, ...] | None = option(None, "metrics to report, comma-separated")
+    dtype: Literal["float32", "float64"] = option("float32", "precision of the arithmetic")
+    seed: int = option(0, "seed of weights, sample order, dropout and augmentation", ge=0, lt=2**63)
+    clip_value: float | None = option(None, "clip every gradient to ± this value", gt=0)
+    clip_norm: float | None = option(None, "scale gradients down to this global norm", gt=0)
+    learning_rate_scaling: bool = option(
+        False, "multiply the learning rate by the number of workers (shards); add schedule=warm_up to rise to it"
+    )
+    evaluate: bool | None = option(
+        None, "test before and after training; default: after, if there are test data", affects_result=False
+    )
+    evaluate_only: bool = option(False, "evaluate on the test data, do not train")
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Two ways to clip, names that are no loss or metric."""
+        from ringlet.optim.metric_names import canonical_name, split_losses
+
+        if self.clip_value is not None and self.clip_norm is not None:
+            yield Problem("", "clip_value and clip_norm exclude each other: give one of them")
+        try:
+            split_losses(self.loss or "")
+        except UsageError as error:
+            yield Problem("loss", str(error))
+        for name in self.metrics or ():
+            try:
+                canonical_name(name)
+            except UsageError as error:
+                yield Problem("metrics", str(error))
+
+
+class Workers(Component):
+    """Workers: who computes which part of a batch."""
+
+    shards: int | None = option(
+        None, "cut every step into so many shards: the same bits on any number of workers up to it", ge=1, le=65_536
+    )
+    accumulate: int = option(1, "passes of every worker per step, their gradients added up", ge=1, le=65_536)
+    partition: Literal["shuffled", "contiguous", "replicated"] = option(
+        "shuffled",
+        "samples of a worker: from one permutation of all per epoch, always from its own block, or all of them",
+    )
+    parallel: Literal["sequential", "data"] | None = option(
+        None, "data: as many workers as were started; sequential: refuse more than one"
+    )
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Shards say how many passes there are."""
+        if self.shards is not None and self.accumulate > 1:
+            yield Problem(
+                "",
+                f"shards = {self.shards} and accumulate = {self.accumulate} exclude each other: workers compute as "
+                "many shards one after the other as they have",
+            )
+
+
+class Checkpoint(Component):
+    """Checkpoints: when they are written, and which one a run resumes from."""
+
+    every: str = option(
+        "auto",
+        "'100 steps', '2 epochs', never or auto: after epochs, so rarely that it costs 3 % at most",
+        affects_result=False,
+        min_length=1,
+    )
+    keep: int = option(
+        2, "newest checkpoints to keep, besides the best one; 0: all", affects_result=False, ge=0, le=MAX_COUNT
+    )
+    optimizer: bool = option(
+        True, "save the optimizer's state too; without it a checkpoint is smaller", affects_result=False
+    )
+    location: str | None = option(
+        None,
+        "where checkpoints go: a folder, or a URL such as s3://bucket/run; default: the run directory",
+        affects_result=False,
+        min_length=1,
+    )
+    resume: str | None = option(
+        None,
+        "resume from a checkpoint of the run directory: auto, a number of steps, or epoch:N",
+        affects_result=False,
+        min_length=1,
+    )
+    break_lock: bool = option(
+        False,
+        "resume a run whose lock a process of another machine has left; make sure that it has ended",
+        affects_result=False,
+    )
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Texts that cannot be read."""
+        for name, parse in (("every", Interval.parse), ("resume", ResumePoint.parse)):
+            try:
+                parse(getattr(self, name))
+            except ConfigError as error:
+                yield Problem(name, str(error))
+
+
+class Guards(Component):
+    """Guards: what happens when something goes wrong."""
+
+    on_nan: Literal["stop", "skip"] = option(
+        "stop", "a loss, gradient or statistic that is not finite: stop, or skip the update", affects_result=False
+    )
+    digest_every: int = option(
+        100, "compare the workers' copies of the network every so many steps; 0: never", affects_result=False, ge=0
+    )
+    stall_seconds: float | None = option(
+        None,
+        "end the run after so long without progress; default: 30, or 10 steps if those take longer",
+        affects_result=False,
+        gt=0,
+    )
+
+
+class Output(Component):
+    """Output: what a run writes, and where."""
+
+    run_dir: str | None = option(
+        None, "run directory; default: runs/<model>-<dataset>-<time>", affects_result=False, min_length=1
+    )
+    history_file: str | None = option(
+        None, "write the metrics of every epoch to this JSON file", affects_result=False, min_length=1
+    )
+    timeline: str | None = option(
+        None,
+        "write a trace of all workers to this file, for Perfetto or chrome://tracing",
+        affects_result=False,
+        min_length=1,
+    )
+    profile: bool = option(False, "say at the end where the time went", affects_result=False)
+    num_pictures: int = option(
+        4,
+        "validation samples that are drawn after every epoch, where masks are learned; 0: none",
+        affects_result=False,
+        ge=0,
+        le=100,
+    )
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section; ``source`` is the class of a plain one, else ``MODULE:REGISTRY``, imported when it is needed."""
+
+    name: str
+    title: str
+    kind: Literal["plain", "chosen", "set"]
+    source: type[Component] | str
+    default: str = ""
+    """The component that is chosen unless another is named."""
+    help: str = ""
+    """What a name means here."""
+    affects_result: bool = True
+    """Whether the choice of a name changes what is learned."""
+
+    @property
+    def registry(self) -> Registry[Any]:
+        """Of a chosen section or a set."""
+        assert isinstance(self.source, str)
+        module, _, name = self.source.partition(":")
+        found: Registry[Any] = getattr(import_module(module), name)
+        return found
+
+    @property
+    def component(self) -> type[Component]:
+        """Of a plain section."""
+        assert isinstance(self.source, type)
+        return self.source
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section("model", "Network", "plain", Model),
+    Section(
+        "dataset",
+        "Data",
+        "chosen",
+        "ringlet.data.formats:DATASETS",
+        "digits",
+        "data set: see `ringlet datasets`; also folder:PATH, masks:PATH, npz:PATH",
+    ),
+    Section(
+        "augmentation",
+        "Augmentation",
+        "set",
+        "ringlet.data.augmentation:AUGMENTATIONS",
+        help="random changes of training images, comma-separated",
+    ),
+    Section("training", "Training", "plain", Training),
+    Section("optimizer", "Optimizer", "chosen", "ringlet.optim.base:OPTIMIZERS", "adam", "optimizer"),
+    Section(
+        "schedule",
+        "Schedules and stopping",
+        "set",
+        "ringlet.optim.schedules.base:SCHEDULES",
+        help="learning-rate schedules and reasons to stop, comma-separated",
+    ),
+    Section(
+        "strategy",
+        "Synchronization strategy",
+        "chosen",
+        "ringlet.strategies.contract:STRATEGIES",
+        "sync",
+        "how workers agree",
+    ),
+    Section("workers", "Workers", "plain", Workers),
+    Section(
+        "engine",
+        "Engine",
+        "chosen",
+        "ringlet.engines.engine:ENGINES",
+        "native",
+        "what computes",
+        affects_result=False,
+    ),
+    Section("checkpoint", "Checkpoints", "plain", Checkpoint),
+    Section("guards", "Guards", "plain", Guards),
+    Section(
+        "trackers",
+        "Trackers",
+        "set",
+        "ringlet.trackers.registry:TRACKERS",
+        help="tools to write metrics to as well, comma-separated, such as tensorboard or mlflow:URI",
+        affects_result=False,
+    ),
+    Section("output", "Output", "plain", Output),
+)
+BY_NAME = {section.name: section for section in SECTIONS}

@@ -1,0 +1,52 @@
+"""Engines by name, with what each can do and its options; their frameworks are imported when one is built."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ringlet.component import Component, Registry, option
+
+if TYPE_CHECKING:
+    from ringlet.engines.base import BaseReplica
+    from ringlet.models.spec import ModelSpec
+
+ENGINES: Registry[type[Engine]] = Registry("engine", package="ringlet.engines", group="engines")
+
+
+class Engine(Component, ABC):
+    """What computes passes of a network: its name, its options and what it can do."""
+
+    registry: ClassVar[Registry[Any] | None] = ENGINES
+    library: ClassVar[str | None] = None
+    """The package that it needs."""
+    knows_memory: ClassVar[bool] = False
+    """Whether the memory of a pass is known to the byte before it runs."""
+    measures_algorithms: ClassVar[bool] = False
+    """Whether it measures which algorithms are fastest: the ranks of a machine then do so one after the other."""
+    adapts_threads: ClassVar[bool] = False
+    """Whether the number of threads may change between steps."""
+
+    threads: int | None = option(
+        None,
+        "threads of each worker's arithmetic; default: the cores, shared by a machine's workers",
+        affects_result=False,
+        ge=1,
+        le=4096,
+    )
+    kernels: Literal["compiled", "reference"] | None = option(
+        None, "kernels of updates, and of passes on engine native; default: compiled where built"
+    )
+
+    @property
+    def takes_gpus(self) -> bool:
+        """Whether it may compute on GPUs."""
+        return False
+
+    @abstractmethod
+    def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> BaseReplica:
+        """A replica; ``options`` are those of :class:`~ringlet.engines.base.BaseReplica`.
+
+        ``device`` is PyTorch's name of one; ``tuning`` is ``"rule"`` where choices must not depend on measurements. A
+        framework that is not installed is a :class:`~ringlet.errors.UsageError` that says how to get it.
+        """
