@@ -81,7 +81,7 @@ def diverge(comm: Communicator, bad_rank: int, **options: Any) -> dict[str, Any]
 
 def stop(comm: Communicator, how: str, **options: Any) -> dict[str, Any]:
     """The last rank wants to stop: by a callback after the first epoch, or by an interruption in its second step."""
-    from ringlet.training.interrupts import Control
+    from ringlet.training.observers import Control
 
     control = Control()
     steps = []
@@ -101,8 +101,8 @@ def stop(comm: Communicator, how: str, **options: Any) -> dict[str, Any]:
 
 def validate(comm: Communicator, num_samples: int, **options: Any) -> list[Any]:
     """Validate again and again; the last rank is interrupted right after each of its looks in turn. Totals or None."""
-    from ringlet.training.interrupts import Control, Wish
     from ringlet.training.loop import evaluate
+    from ringlet.training.observers import Control, Wish
 
     class Flipping(Control):
         def __init__(self, after: int) -> None:

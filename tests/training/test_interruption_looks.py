@@ -6,8 +6,8 @@ import pytest
 
 from ringlet.comm.single import SingleCommunicator
 from ringlet.training.events import EpochFinished
-from ringlet.training.interrupts import Control, Wish, agree_on_stopping
 from ringlet.training.loop import evaluate
+from ringlet.training.observers import Control, Wish, agree_on_stopping
 
 REASON = "SIGTERM received"
 

@@ -14,7 +14,7 @@ from ringlet.config import gather
 from ringlet.errors import DivergedError, InterruptedRunError, RingletError, UsageError
 from ringlet.models.files import load_model_file
 from ringlet.training.events import EpochFinished, StepFinished
-from ringlet.training.interrupts import Control, interruptible
+from ringlet.training.observers import Control, interruptible
 from ringlet.training.run import Run
 
 

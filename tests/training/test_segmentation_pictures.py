@@ -13,8 +13,19 @@ from ringlet import RunConfig, Trainer
 from ringlet.comm.single import SingleCommunicator
 from ringlet.data.shapes import ShapesSource
 from ringlet.training.events import EpochFinished
-from ringlet.training.panels import GAP, LINE, Sample, draw_sheet, fitted, image_panel, mask_panel
-from ringlet.training.pictures import ValidationPictures, evenly_spaced, predicted_mask, remove_pictures_after
+from ringlet.training.pictures import (
+    GAP,
+    LINE,
+    Sample,
+    ValidationPictures,
+    draw_sheet,
+    evenly_spaced,
+    fitted,
+    image_panel,
+    mask_panel,
+    predicted_mask,
+    remove_pictures_after,
+)
 from ringlet.training.run import Run
 
 SMALL: dict[str, Any] = {

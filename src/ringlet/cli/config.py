@@ -72,7 +72,7 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file w
     """Check a configuration file: its form, names, types, ranges and contradictions; nothing is loaded or trained."""
     from ringlet.cli import display
     from ringlet.config import gather
-    from ringlet.training.names import unknown_names
+    from ringlet.training.components import unknown_names
 
     settings = gather(file)
     config = settings.build()

@@ -33,7 +33,7 @@ def init(
     """
     from ringlet.config import gather
     from ringlet.config.template import template
-    from ringlet.training.names import unknown_names
+    from ringlet.training.components import unknown_names
 
     given = {name: value for name, value in values.items() if value is not None}
     config = gather(options=given).build()

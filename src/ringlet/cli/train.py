@@ -28,8 +28,8 @@ from ringlet.output_streams import losses, outlive_output
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
-    from ringlet.training.callbacks import Callback
     from ringlet.training.events import Event
+    from ringlet.training.observers import Callback
     from ringlet.training.run import Run, RunResult
     from ringlet.training.trainer import Trainer
 

@@ -20,7 +20,7 @@ from ringlet.study.engines import engine_and_backend, resolve_engine
 from ringlet.study.grid import Cell, build_cells, global_batch
 from ringlet.study.options import ALL, AUTO, MAX_RUNS, StudyOptions, models_and_datasets, read_options
 from ringlet.study.targets import find_metric, parse_target
-from ringlet.training.assemble import check_fit, make_dataset, make_figures, make_spec
+from ringlet.training.components import check_fit, make_dataset, make_figures, make_spec
 
 EPOCH_FLOPS = 4e11
 """Arithmetic of an epoch with ``steps = auto``: seconds on a core of today."""

@@ -9,8 +9,7 @@ from typing import Any, final
 
 from ringlet.errors import UsageError
 from ringlet.libraries import require
-from ringlet.trackers.base import Tracker
-from ringlet.trackers.points import Values, finite
+from ringlet.trackers.base import Tracker, Values, finite
 from ringlet.training.events import RunStarted
 
 EXPERIMENT = "ringlet"

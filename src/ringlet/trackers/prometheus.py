@@ -9,8 +9,7 @@ from typing import Any, final
 from ringlet.errors import FileWriteError, UsageError
 from ringlet.io.disk import write_whole
 from ringlet.libraries import require
-from ringlet.trackers.base import Tracker
-from ringlet.trackers.points import Values
+from ringlet.trackers.base import Tracker, Values
 from ringlet.training.events import RunStarted
 
 FILE = "metrics.prom"

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ringlet import plugins
 from ringlet.errors import UsageError
 from ringlet.libraries import check_installed
-from ringlet.training.callbacks import Callback
+from ringlet.training.observers import Callback
 
 BUILT_IN = {"tensorboard": "tensorboard", "mlflow": "mlflow", "prometheus": "prometheus_client"}
 """The trackers of Ringlet, and the library that each needs."""

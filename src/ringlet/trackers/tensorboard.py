@@ -12,8 +12,7 @@ from typing import Any, final
 from ringlet.errors import UsageError
 from ringlet.io.disk import Appender
 from ringlet.libraries import require
-from ringlet.trackers.base import Tracker
-from ringlet.trackers.points import Values
+from ringlet.trackers.base import Tracker, Values
 from ringlet.training.events import RunStarted
 
 FOLDER = "tensorboard"

@@ -27,7 +27,7 @@ from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.strategies.finite import first_not_finite
-from ringlet.training.finite import check_finite
+from ringlet.training.divergence import check_finite
 from ringlet.training.progress import Progress
 
 AUTO_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""What happens in a run, as plain records, and the writer of ``events.ndjson``.
+"""What happens in a run, as plain records; the writer of ``events.ndjson``, and what its readers may take for a number.
 
 Every figure of a run appears in exactly one kind of event. A callback receives these objects; the log holds one JSON
 object per line: ``{"event": "epoch_finished", "time": …, …}``. Epochs and steps count from 1, as people do.
@@ -23,6 +23,13 @@ from ringlet.io.disk import Appender, Saving, Say, explain
 
 Figures = Mapping[str, float]
 _CHUNK_BYTES = 1 << 16
+MAX_NUMBER = 1e100
+"""Far above any figure of a run. What readers compute of numbers below these limits (sums over ranks and epochs, rates)
+stays finite, as JSON needs it: ten to the two hundredth of them still have a finite sum."""
+MAX_COUNT = 1 << 53
+"""What a browser's numbers hold exactly."""
+MAX_TIME = 1e12
+"""Seconds since 1970: thirty thousand years."""
 
 
 @dataclass(frozen=True)
@@ -366,3 +373,25 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+# -- what readers of a log may use: it is a file, and nothing in it is what it says it is ------------------------------
+def number(value: Any) -> float | None:
+    """A number of sensible size; None for anything else, such as NaN, which logs hold as text."""
+    if type(value) is int and abs(value) <= MAX_NUMBER:
+        return float(value)
+    if type(value) is float and math.isfinite(value) and abs(value) <= MAX_NUMBER:
+        return value
+    return None
+
+
+def whole(value: Any) -> int | None:
+    """A number of things; None for anything else."""
+    found = number(value)
+    return int(found) if found is not None and 0 <= found < MAX_COUNT else None
+
+
+def moment(value: Any) -> float | None:
+    """A time in seconds since 1970; None for anything else."""
+    found = number(value)
+    return found if found is not None and 0 <= found <= MAX_TIME else None

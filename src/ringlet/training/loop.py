@@ -19,6 +19,8 @@ from ringlet.optim import Decision, Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import PHASES, PhaseTotals
 from ringlet.training.checkpointing import Keeper, NoKeeper
+from ringlet.training.devices import StepThreads
+from ringlet.training.divergence import ADVICE, check_finite
 from ringlet.training.events import (
     EpochFinished,
     EpochResumed,
@@ -32,14 +34,11 @@ from ringlet.training.events import (
     TrainingStopped,
     ValidationStarted,
 )
-from ringlet.training.figures import ShardFigures
-from ringlet.training.finite import ADVICE, check_finite
-from ringlet.training.interrupts import Control, Stop, agree_on_stopping, interruption
-from ringlet.training.meter import Meter
+from ringlet.training.metric_sums import Meter, ShardFigures
+from ringlet.training.observers import Control, Stop, agree_on_stopping, interruption
 from ringlet.training.pictures import NoPictures, Pictures
 from ringlet.training.progress import Progress
 from ringlet.training.step import StepResult, explain_divergence, training_step
-from ringlet.training.step_threads import StepThreads
 
 Emit = Callable[[Event], None]
 

@@ -23,7 +23,6 @@ from ringlet.guards import faults
 from ringlet.io.disk import Saving, write_whole
 from ringlet.launch.restarts import current_attempt, restart_cause
 from ringlet.timeline import NO_TIMELINE, RecordedTimeline
-from ringlet.training.callbacks import Announcer, Callback, SaveModel
 from ringlet.training.devices import join_workers
 from ringlet.training.events import (
     Evaluated,
@@ -37,10 +36,10 @@ from ringlet.training.events import (
     TrainingFinished,
     TrainingStopped,
 )
-from ringlet.training.history import History
-from ringlet.training.interrupts import Control, interruptible
+from ringlet.training.observers import Announcer, Callback, Control, SaveModel, interruptible
 from ringlet.training.pictures import remove_pictures_after
-from ringlet.training.resuming import find_continuation, lock_run, with_same_steps
+from ringlet.training.progress import History
+from ringlet.training.resuming import find_continuation, lock_run, supersede, with_same_steps
 from ringlet.training.run_directory import (
     RunDirectory,
     check_run_directory,
@@ -49,7 +48,6 @@ from ringlet.training.run_directory import (
     run_path,
 )
 from ringlet.training.run_lock import RunLock
-from ringlet.training.superseding import supersede
 from ringlet.training.trace import gather_timelines, phase_seconds, write_trace
 from ringlet.training.trainer import Trainer
 

@@ -13,9 +13,8 @@ from ringlet.errors import DivergedError
 from ringlet.guards import faults
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import NO_TIMELINE, Timeline
-from ringlet.training.figures import ShardFigures, find_problem
-from ringlet.training.finite import ADVICE
-from ringlet.training.meter import Meter
+from ringlet.training.divergence import ADVICE
+from ringlet.training.metric_sums import Meter, ShardFigures, find_problem
 
 
 @dataclass(frozen=True)

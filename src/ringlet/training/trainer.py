@@ -30,7 +30,7 @@ from ringlet.engines.base import BaseReplica
 from ringlet.engines.registry import create_replica
 from ringlet.errors import CheckpointError, ConfigError, DataError, DivergedError, ModelFileError
 from ringlet.guards import faults
-from ringlet.guards.digest import ReplicaGuard
+from ringlet.guards.agreement import ReplicaGuard
 from ringlet.guards.stall import StallDetector
 from ringlet.io.disk import Saving
 from ringlet.kernels import load as load_kernels
@@ -42,24 +42,19 @@ from ringlet.strategies.contract import Layout, Strategy
 from ringlet.strategies.finite import first_not_finite
 from ringlet.strategies.synchronous import Options
 from ringlet.timeline import NO_TIMELINE, PhaseTotals, Timeline
-from ringlet.training import assemble
-from ringlet.training.callbacks import Announcer, Callback
+from ringlet.training import components
 from ringlet.training.checkpointing import CheckpointKeeper, Keeper, NoKeeper, Parts, restore
-from ringlet.training.devices import choose_device, join_workers
+from ringlet.training.devices import StepThreads, blas_threads, choose_device, chosen_threads, join_workers
+from ringlet.training.divergence import ADVICE
 from ringlet.training.events import EventLog
-from ringlet.training.finite import ADVICE
-from ringlet.training.history import History
-from ringlet.training.inference import predict_images
-from ringlet.training.interrupts import Control
+from ringlet.training.loaded_model import predict_images
 from ringlet.training.loop import Loop, evaluate
 from ringlet.training.memory import Demand, check_memory, clear_memory_errors
+from ringlet.training.observers import Announcer, Callback, Control
 from ringlet.training.pictures import NoPictures, Pictures, ValidationPictures
-from ringlet.training.progress import Progress
-from ringlet.training.resuming import Continuation, find_continuation, lock_run
+from ringlet.training.progress import History, Progress
+from ringlet.training.resuming import Continuation, find_continuation, lock_run, supersede
 from ringlet.training.run_directory import RunDirectory
-from ringlet.training.step_threads import StepThreads
-from ringlet.training.superseding import supersede
-from ringlet.training.threads import blas_threads, chosen_threads
 
 
 @final
@@ -100,13 +95,13 @@ class Trainer:
         self.timeline = PhaseTotals(timeline)
         self.num_shards = self.config.num_shards(self.comm.size)
         self._rate_factor = (scaling_shards or self.num_shards) if self.config.learning_rate_scaling else 1
-        self.remarks = assemble.check_workers(self.config, self.comm)
-        self.dataset = dataset if isinstance(dataset, Dataset) else assemble.make_dataset(self.config)
-        self.global_batch_size = assemble.samples_per_step(self.config, self.dataset, self.comm)
-        self.remarks += assemble.oversized_batch(len(self.dataset.train), self.global_batch_size)
-        self.spec = model if isinstance(model, ModelSpec) else assemble.make_spec(self.config, self.dataset)
-        assemble.check_fit(self.spec, self.dataset)
-        self.loss, self.metrics = assemble.make_figures(self.config, self.dataset, self.spec)
+        self.remarks = components.check_workers(self.config, self.comm)
+        self.dataset = dataset if isinstance(dataset, Dataset) else components.make_dataset(self.config)
+        self.global_batch_size = components.samples_per_step(self.config, self.dataset, self.comm)
+        self.remarks += components.oversized_batch(len(self.dataset.train), self.global_batch_size)
+        self.spec = model if isinstance(model, ModelSpec) else components.make_spec(self.config, self.dataset)
+        components.check_fit(self.spec, self.dataset)
+        self.loss, self.metrics = components.make_figures(self.config, self.dataset, self.spec)
         self._own_optimizer = optimizer if isinstance(optimizer, Optimizer) else self._make_optimizer()
         self.optimizer = self._scaled(self._own_optimizer)
         self.progress = Progress()
@@ -114,7 +109,7 @@ class Trainer:
         self._threads = chosen_threads(self.config, self.comm.local_size)
         self.kernels = load_kernels(self.config.kernels)
         self.device = choose_device(self.config, self.comm)
-        self.local_batch_size = assemble.samples_per_shard(
+        self.local_batch_size = components.samples_per_shard(
             self.config, len(self.dataset.train), self.global_batch_size, self.num_shards
         )
         check_memory(self._demand(), self.local_batch_size, self.comm, self.num_shards)
@@ -122,7 +117,7 @@ class Trainer:
             self.strategy = self._make_strategy()
             self.replica = self._make_replica()
             self.strategy.attach(self.replica)
-        assemble.check_same_run(self.config, self.comm, self.dataset, self.kernels)
+        components.check_same_run(self.config, self.comm, self.dataset, self.kernels)
         faults.reach("start", self.comm.rank, 0)
         self._place: tuple[Path, Callable[[str], None], Callable[[], int], Saving | None] | None = None
         self._run: RunDirectory | None = None
@@ -290,7 +285,7 @@ class Trainer:
         }
 
     def _make_optimizer(self) -> Optimizer:
-        optimizer, remarks = assemble.make_optimizer(self.config)
+        optimizer, remarks = components.make_optimizer(self.config)
         self.remarks += remarks
         return optimizer
 
@@ -304,8 +299,8 @@ class Trainer:
         return replace(optimizer, learning_rate=rate)  # type: ignore[type-var]
 
     def _make_schedule(self, num_epochs: int) -> Schedule:
-        schedule = assemble.make_schedule(self.config, self.optimizer, num_epochs, self._rate_factor)
-        assemble.check_schedule(schedule, self.metrics, self.dataset)
+        schedule = components.make_schedule(self.config, self.optimizer, num_epochs, self._rate_factor)
+        components.check_schedule(schedule, self.metrics, self.dataset)
         return schedule
 
     def _make_loop(self, schedule: Schedule) -> Loop:
@@ -313,7 +308,7 @@ class Trainer:
         train = self._loader(
             dataset.train,
             seed=config.seed,
-            augmentation=assemble.make_augmentation(config, dataset),
+            augmentation=components.make_augmentation(config, dataset),
             partition=config.partition,
             max_steps=config.steps_per_epoch,
         )

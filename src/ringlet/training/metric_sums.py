@@ -1,12 +1,13 @@
-"""The figures of all shards: one row each, filled by the rank that computed the shard, added up on every rank.
+"""Loss and metrics added up over batches, shards and ranks; means weigh by samples.
 
-Rows are added in the order of the shards, so the figures of a step do not depend on the number of ranks.
+Every shard has a row, filled by the rank that computed it and added up on every rank, in the order of the shards: so
+the metrics of a step do not depend on the number of ranks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -15,13 +16,38 @@ from numpy.typing import NDArray
 from ringlet.engines.contract import Replica, StepOutput
 from ringlet.strategies.contract import Strategy
 from ringlet.strategies.finite import GRADIENT_NORM, STATE_NORM, first_not_finite, norm_bound
-from ringlet.training.meter import Meter
-from ringlet.training.metrics import metric
+from ringlet.training.metrics import MetricSum, canonical_name, metric
 
 _INTERRUPTED, _BAD_LOSS = 2, 3
 _NUM_FLAGS = 4
 """Columns before the totals: the two norms of :mod:`ringlet.strategies.finite`, which are not finite if a gradient or a
 running statistic is not, and two flags."""
+
+
+class Meter:
+    """Figures of an epoch or an evaluation: the metrics, then the loss."""
+
+    def __init__(self, metrics: Iterable[str]) -> None:
+        self._sums = {name: MetricSum() for name in (*map(canonical_name, metrics), "loss")}
+
+    @property
+    def totals(self) -> list[float]:
+        """The sum and the number of samples of each figure: what ranks add up (counts are exact up to 2^53)."""
+        return [value for own in self._sums.values() for value in (own.total, float(own.count))]
+
+    def add_totals(self, totals: Sequence[float]) -> None:
+        """Take what another meter has seen, by its totals."""
+        for own, total, count in zip(self._sums.values(), totals[::2], totals[1::2], strict=True):
+            own.add(total, count)
+
+    def means(self, prefix: str = "") -> dict[str, float]:
+        """The mean of each figure over all samples seen."""
+        return {prefix + name: own.mean for name, own in self._sums.items()}
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples the meter has seen."""
+        return self._sums["loss"].count
 
 
 @final

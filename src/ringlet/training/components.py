@@ -6,14 +6,17 @@ Every name and shape is checked here, before anything is written or computed.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+from ringlet import optim
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Augmentation, Dataset, load_dataset
-from ringlet.errors import ConfigError, SpecError, UnknownNameError
-from ringlet.guards.handshake import check_same, dataset_fingerprint, software_facts
+from ringlet.data.registry import check_name
+from ringlet.errors import ConfigError, RingletError, SpecError, UnknownNameError
+from ringlet.guards.agreement import check_same, dataset_fingerprint, software_facts
 from ringlet.kernels.contract import Kernels
 from ringlet.models import zoo
 from ringlet.models.spec import ModelSpec
@@ -196,3 +199,30 @@ def check_schedule(schedule: Schedule, metrics: list[str], dataset: Dataset) -> 
     names = [*metrics, "loss"]
     available = [*names, *(f"val_{name}" for name in names)] if dataset.validation is not None else names
     schedule.check_metrics(available)
+
+
+def unknown_names(config: RunConfig) -> dict[str, str]:
+    """Options whose value nothing goes by, each with what is wrong."""
+    checks: dict[str, Callable[[], object]] = {
+        "model": lambda: zoo.describe(config.model),
+        "model_options": lambda: _network(config),
+        "dataset": lambda: check_name(config.dataset),
+        "optimizer": lambda: optim.options(config.optimizer),
+        "loss_func": lambda: split_losses(config.loss_func or ""),
+        "metrics": lambda: [canonical_name(name) for name in config.metrics or ()],
+    }
+    problems: dict[str, str] = {}
+    for option, check in checks.items():
+        if option == "model_options" and "model" in problems:
+            continue
+        try:
+            check()
+        except RingletError as error:
+            problems[option] = str(error)
+    return problems
+
+
+def _network(config: RunConfig) -> object:
+    return zoo.create(
+        config.model, input_shape=config.input_shape, num_classes=config.num_classes, **config.model_options
+    )
