@@ -115,7 +115,7 @@ def validate(comm: Communicator, num_samples: int, **options: Any) -> list[Any]:
             return Wish("asked to stop", True) if self.left < 0 else Wish()
 
     trainer = Trainer(communicator=comm, num_samples=num_samples, **options)
-    loader = trainer._plain_loader(trainer._source("validation"))
+    loader = trainer.session.loader(trainer.session.source("validation"))
     found = []
     for after in range(2 * loader.num_steps + 2):
         control = Flipping(after) if comm.rank == comm.size - 1 else Control()

@@ -40,7 +40,7 @@ class Flipping:
 
 def test_a_validation_is_whole_or_does_not_count(small_trainer):
     trainer = small_trainer()
-    loader = trainer._plain_loader(trainer.dataset.validation)
+    loader = trainer.session.loader(trainer.session.source("validation"))
     whole = evaluate(trainer.replica, loader, trainer.metrics, trainer.comm)
     assert loader.num_steps > 2
     outcomes = []

@@ -198,7 +198,7 @@ def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Wo
 
     spec = components.make_spec(config, dataset)
     components.check_fit(spec, dataset)
-    loss, _ = components.make_figures(config, dataset, spec)
+    loss, _ = components.make_metrics(config, dataset, spec)
     optimizer, _ = components.make_optimizer(config)
     return spec, loss, describe_workload(spec, np.dtype(config.dtype).itemsize, len(optimizer.state_names))
 

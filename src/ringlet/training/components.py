@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a run: data set, network, loss, metrics, optimizer, schedule.
+"""The components of a run, each made from its part of the configuration; ``session`` calls them in order.
 
 Every name and shape is checked here, before anything is written or computed.
 """
@@ -6,26 +6,40 @@ Every name and shape is checked here, before anything is written or computed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ringlet import optim
+from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
-from ringlet.config import RunConfig
+from ringlet.config import RunConfig, StrategyChoice
 from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Augmentation, Dataset, load_dataset
 from ringlet.data.registry import check_name
-from ringlet.errors import ConfigError, RingletError, SpecError, UnknownNameError
+from ringlet.engines.base import BaseReplica
+from ringlet.engines.registry import create_replica
+from ringlet.errors import ConfigError, ModelFileError, RingletError, SpecError, UnknownNameError
 from ringlet.guards.agreement import check_same, dataset_fingerprint, software_facts
 from ringlet.kernels.contract import Kernels
 from ringlet.models import zoo
+from ringlet.models.files import load_model_file
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
-from ringlet.optim import Optimizer, Schedule, create, options, parse_schedulers
+from ringlet.optim import Optimizer, Schedule, create, options, parse_schedulers, segments_of
 from ringlet.optim.metric_names import LOSS_NAMES
 from ringlet.optim.schedules import options as schedule_options
+from ringlet.strategies import choose as strategies
+from ringlet.strategies.contract import Layout, Strategy
+from ringlet.strategies.synchronous import Options
+from ringlet.timeline import Timeline
+from ringlet.training.memory import Demand
 from ringlet.training.metrics import canonical_name, split_losses
 from ringlet.training.resuming import FREE_OPTIONS
+from ringlet.training.run_directory import MODEL
 
 OPTIMIZER_OPTIONS = ("learning_rate", "momentum", "nesterov", "beta1", "beta2", "epsilon")
 
@@ -116,7 +130,7 @@ def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
         )
 
 
-def make_figures(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[str, list[str]]:
+def make_metrics(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[str, list[str]]:
     """The loss and the metrics: those asked for, else those usual for the task."""
     loss, metrics = split_losses(config.loss_func) if config.loss_func else (None, [])
     if config.loss_func and loss is None:
@@ -141,37 +155,30 @@ def make_optimizer(config: RunConfig) -> tuple[Optimizer, list[str]]:
     return create(config.optimizer, **{name: value for name, value in given.items() if name not in foreign}), remarks
 
 
-def check_workers(config: RunConfig, comm: Communicator) -> list[str]:
-    """Refuse workers that were not asked for; a remark for each option that has no effect with these."""
-    if config.parallel == "sequential" and comm.size > 1:
-        raise ConfigError(f"parallel = sequential, but {comm.size} workers were started: give parallel = data, or one")
-    if config.compression != "none" and len(comm.local_sizes) == 1:
-        return [f"compression: no effect, gradients of one machine are not sent; {config.compression} is for several"]
-    return []
+def scaled(optimizer: Optimizer, factor: int) -> tuple[Optimizer, list[str]]:
+    """The optimizer with ``factor`` times its learning rate, and a remark about that if it changes anything."""
+    if factor == 1:
+        return optimizer, []
+    rate = optimizer.learning_rate * factor
+    remark = f"learning_rate: {rate:g}, that of one worker ({optimizer.learning_rate:g}) times {factor}"
+    return replace(optimizer, learning_rate=rate), [remark]  # type: ignore[type-var]
 
 
-def check_same_run(config: RunConfig, comm: Communicator, dataset: Dataset, kernels: Kernels) -> None:
-    """Refuse workers that do not mean the same run; every worker must call."""
-    if comm.size == 1:
-        return
-    facts = software_facts(kernels)
-    if config.shards is None:
-        facts.pop("instruction set", None)  # machines may differ where the last bits may
-    free = FREE_OPTIONS - {"engine"}  # it may change between attempts, not between workers
-    own = {name: value for name, value in config.to_dict().items() if name not in free}
-    facts |= {f"option {name}": json.dumps(value) for name, value in own.items()}
-    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
-    facts |= {f"{name} data": dataset_fingerprint(part) for name, part in parts.items() if part is not None}
-    check_same(comm, facts)
+def make_schedule(
+    config: RunConfig, optimizer: Optimizer, num_epochs: int, size: int, metrics: Sequence[str], *, validates: bool
+) -> Schedule:
+    """The learning rate over time and reasons to stop; ``size`` is the factor by which the rate was scaled.
 
-
-def make_schedule(config: RunConfig, optimizer: Optimizer, num_epochs: int, size: int = 1) -> Schedule:
-    """The learning rate over time and reasons to stop; ``size`` is the factor by which the rate was scaled."""
+    A schedule that watches metrics which this run will not have is refused.
+    """
     chosen = {name: getattr(config, name) for name in schedule_options() if hasattr(config, name)}
     epochs = num_epochs if num_epochs > 0 else 1
-    return parse_schedulers(
+    schedule = parse_schedulers(
         config.lr_schedulers, chosen, learning_rate=optimizer.learning_rate, num_epochs=epochs, size=size
     )
+    names = [*metrics, "loss"]
+    schedule.check_metrics([*names, *(f"val_{name}" for name in names)] if validates else names)
+    return schedule
 
 
 def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:
@@ -194,11 +201,134 @@ def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | Non
     return augmentation
 
 
-def check_schedule(schedule: Schedule, metrics: list[str], dataset: Dataset) -> None:
-    """Refuse a schedule that watches figures which this run will not have."""
-    names = [*metrics, "loss"]
-    available = [*names, *(f"val_{name}" for name in names)] if dataset.validation is not None else names
-    schedule.check_metrics(available)
+def memory_demand(
+    config: RunConfig, spec: ModelSpec, loss: str, optimizer: Optimizer, num_passes: int, device: str
+) -> Demand:
+    """What one worker needs, for :func:`~ringlet.training.memory.check_memory`."""
+    return Demand(
+        spec,
+        config.engine,
+        loss,
+        np.dtype(config.dtype).itemsize,
+        num_optimizer_arrays=len(optimizer.state_names),
+        averaging=StrategyChoice.parse(config.strategy).name != "sync",
+        num_passes=num_passes,
+        on_gpu=device != "cpu",
+    )
+
+
+def make_strategy(
+    config: RunConfig,
+    comm: Communicator,
+    spec: ModelSpec,
+    optimizer: Optimizer,
+    kernels: Kernels,
+    *,
+    num_shards: int,
+    timeline: Timeline,
+) -> Strategy:
+    """How replicas agree; it has the memory of parameters and gradients. Every rank must call."""
+    num_state = sum(info.size for info in spec.state)
+    return strategies.make_strategy(
+        StrategyChoice.parse(config.strategy),
+        comm,
+        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.dtype),
+        optimizer,
+        kernels,
+        num_shards=num_shards,
+        options=Options(
+            clip_value=config.clip_value,
+            clip_norm=config.clip_norm,
+            compression=parse_compression(config.compression),
+            overlap=config.overlap,
+            same_bits=config.shards is not None,
+        ),
+        timeline=timeline,
+    )
+
+
+def make_replica(
+    config: RunConfig,
+    spec: ModelSpec,
+    strategy: Strategy,
+    kernels: Kernels,
+    *,
+    loss: str,
+    local_batch_size: int,
+    threads: int | None,
+    device: str,
+) -> BaseReplica:
+    """The network on this rank. Rank 0 draws or loads the weights, the strategy gives them to all. Every rank calls."""
+    comm = strategy.comm
+    replica = create_replica(
+        config.engine,
+        spec,
+        loss=loss,
+        local_batch_size=local_batch_size,
+        dtype=config.dtype,
+        seed=config.seed,
+        kernels=kernels,
+        parameters=strategy.parameters,
+        gradients=strategy.gradients,
+        threads=threads,
+        exact=config.exact,
+        device=device,
+        tuning="measured" if config.shards is None else "rule",
+    )
+    if comm.rank == 0:
+        replica.initialize(config.seed)
+        if config.weights_and_bias_filename is not None:
+            load_weights(replica, Path(config.weights_and_bias_filename))
+    if comm.size > 1 and config.engine == "native":
+        # one rank of each machine measures convolution algorithms in peace; the others take what it has found
+        if comm.local_rank == 0:
+            replica.prepare()
+        comm.local.barrier()
+        replica.prepare()
+    strategy.attach(replica)
+    return replica
+
+
+def load_weights(replica: BaseReplica, path: Path) -> None:
+    """Copy the tensors of a model file into a replica; they must be those of its network."""
+    file = load_model_file(path / MODEL if path.is_dir() else path)
+    views = {**replica.parameters.views, **replica.state.views}
+    for name, view in views.items():
+        tensor = file.tensors.get(name)
+        if tensor is None or tensor.shape != view.shape:
+            found = "has none" if tensor is None else f"has shape {tensor.shape}"
+            raise ModelFileError(
+                f"model file {path} does not fit network '{replica.spec.name}': '{name}' needs shape {view.shape}, "
+                f"the file ('{file.spec.name}') {found}"
+            )
+    if extra := sorted(file.tensors.keys() - views.keys()):
+        raise ModelFileError(f"model file {path} does not fit network '{replica.spec.name}': it also has '{extra[0]}'")
+    for name, view in views.items():
+        np.copyto(view, file.tensors[name], casting="same_kind")
+
+
+def check_workers(config: RunConfig, comm: Communicator) -> list[str]:
+    """Refuse workers that were not asked for; a remark for each option that has no effect with these."""
+    if config.parallel == "sequential" and comm.size > 1:
+        raise ConfigError(f"parallel = sequential, but {comm.size} workers were started: give parallel = data, or one")
+    if config.compression != "none" and len(comm.local_sizes) == 1:
+        return [f"compression: no effect, gradients of one machine are not sent; {config.compression} is for several"]
+    return []
+
+
+def check_same_on_ranks(config: RunConfig, comm: Communicator, dataset: Dataset, kernels: Kernels) -> None:
+    """Refuse workers that do not mean the same run; every worker must call."""
+    if comm.size == 1:
+        return
+    facts = software_facts(kernels)
+    if config.shards is None:
+        facts.pop("instruction set", None)  # machines may differ where the last bits may
+    free = FREE_OPTIONS - {"engine"}  # it may change between attempts, not between workers
+    own = {name: value for name, value in config.to_dict().items() if name not in free}
+    facts |= {f"option {name}": json.dumps(value) for name, value in own.items()}
+    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    facts |= {f"{name} data": dataset_fingerprint(part) for name, part in parts.items() if part is not None}
+    check_same(comm, facts)
 
 
 def unknown_names(config: RunConfig) -> dict[str, str]:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -275,14 +275,10 @@ class EventLog:
         *,
         cut_at: int | None = None,
         say: Say = warnings.warn,
-        besides: Callable[[], Iterable[Event]] = tuple,
     ) -> None:
-        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen.
-
-        ``besides`` gives events that no one announces; it is asked before every event.
-        """
+        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
         self.path = path
-        self._clock, self._besides, self._saving = clock, besides, Saving(say)
+        self._clock, self._saving = clock, Saving(say)
         self._owner = Owner()
         self._num_lost, self._reason = 0, ""
         try:
@@ -295,11 +291,6 @@ class EventLog:
         """Write one event; the running means are left out, as they follow from the steps."""
         if not self._owner.is_here:  # what a copy of the rank does on its way out is no event of the run
             return
-        for other in self._besides():
-            self._write(other)
-        self._write(event)
-
-    def _write(self, event: Event) -> None:
         line = self._line(event)
         if not self._saving.attempt(f"line of {self.path.name}", lambda: self._append(line)):
             self._num_lost += 1

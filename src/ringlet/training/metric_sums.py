@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.engines.contract import Replica, StepOutput
-from ringlet.strategies.contract import Strategy
 from ringlet.strategies.finite import GRADIENT_NORM, STATE_NORM, first_not_finite, norm_bound
 from ringlet.training.metrics import MetricSum, canonical_name, metric
 
@@ -25,14 +24,14 @@ running statistic is not, and two flags."""
 
 
 class Meter:
-    """Figures of an epoch or an evaluation: the metrics, then the loss."""
+    """Sums of an epoch or an evaluation: of the metrics, then of the loss."""
 
     def __init__(self, metrics: Iterable[str]) -> None:
         self._sums = {name: MetricSum() for name in (*map(canonical_name, metrics), "loss")}
 
     @property
     def totals(self) -> list[float]:
-        """The sum and the number of samples of each figure: what ranks add up (counts are exact up to 2^53)."""
+        """The sum and the number of samples of each metric: what ranks add up (counts are exact up to 2^53)."""
         return [value for own in self._sums.values() for value in (own.total, float(own.count))]
 
     def add_totals(self, totals: Sequence[float]) -> None:
@@ -41,7 +40,7 @@ class Meter:
             own.add(total, count)
 
     def means(self, prefix: str = "") -> dict[str, float]:
-        """The mean of each figure over all samples seen."""
+        """The mean of each metric over all samples seen."""
         return {prefix + name: own.mean for name, own in self._sums.items()}
 
     @property
@@ -51,7 +50,7 @@ class Meter:
 
 
 @final
-class ShardFigures:
+class ShardSums:
     """Totals of a meter, two norms and two flags for every shard; :attr:`rows` is what ranks exchange."""
 
     def __init__(self, num_shards: int, metrics: Sequence[str]) -> None:
@@ -106,27 +105,10 @@ class ShardFigures:
         return float(total / max(count, 1.0))
 
     def meter(self) -> Meter:
-        """The figures of all shards together."""
+        """The metrics of all shards together."""
         meter = Meter(self._metrics)
         meter.add_totals(np.add.reduce(self.rows[:, _NUM_FLAGS:], axis=0).tolist())
         return meter
-
-
-def find_problem(figures: ShardFigures, strategy: Strategy) -> str | None:
-    """What is not finite, in words: the loss, or the gradient or statistic of which layer, in which shard.
-
-    In lockstep the same on every rank, and every rank must call, after the figures have been agreed on.
-    """
-    shard = figures.bad_shard()
-    if shard is None:
-        return None
-    loss = figures.loss_of(shard)
-    own = figures.bad_place(shard)
-    place = b"".join(strategy.comm.allgather_bytes(own.encode())).decode() if strategy.lockstep else own
-    where = f" in shard {shard} of {strategy.num_shards}" if strategy.num_shards > 1 else ""
-    if not math.isfinite(loss):
-        return f"the loss is {loss}{where}"
-    return f"the loss is {loss:.6g}, but {place} is not finite{where}"
 
 
 def _is_good(row: Sequence[float]) -> bool:

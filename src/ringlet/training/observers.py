@@ -1,18 +1,22 @@
-"""Stopping a run from outside: the first signal asks, the second insists."""
+"""Observers of a run: what they are told, what they may ask for, and how a wish to stop becomes a decision of all."""
 
 from __future__ import annotations
 
 import signal
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
-from ringlet import signals
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet import output_streams, signals
 from ringlet.comm.contract import Communicator
 from ringlet.io.disk import Saving
-from ringlet.training.events import EpochFinished, Event, ModelSaved
+from ringlet.training.events import EpochFinished, Event, ModelSaved, OutputLost
 
 
 class Wish(NamedTuple):
@@ -105,37 +109,112 @@ class Callback(Protocol):
         """Take note of an event."""
 
 
-@final
-class Announcer:
-    """Passes events to callbacks and their wishes to the run's control."""
+class RankObserver(ABC):
+    """An observer for which ranks need each other: every rank has one, and all call its hooks at the same place."""
 
-    def __init__(self, callbacks: Iterable[Callback], control: Control) -> None:
-        self._callbacks = tuple(callbacks)
-        self._control = control
+    @abstractmethod
+    def after_step(self) -> None:
+        """A step was taken."""
+
+    @abstractmethod
+    def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+        """Outputs of this rank's samples at ``indices`` of the validation data; the one hook that is no meeting."""
+
+    @abstractmethod
+    def after_validation(self, epoch: int) -> None:
+        """All validation samples of an epoch have been taken, by some rank."""
+
+    @abstractmethod
+    def after_epoch(self, *, is_best: bool) -> None:
+        """An epoch is finished, its metrics are known."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Training ends: keep what was reached, and do not return before it is on disk."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Training ends with an error, perhaps on this rank alone."""
+
+
+Observer: TypeAlias = Callback | RankObserver
+
+
+@final
+class Observers:
+    """All observers of a run on this rank: passes on what happens, and wishes of callbacks to the run's control."""
+
+    def __init__(self, observers: Iterable[Observer] = (), control: Control | None = None) -> None:
+        self.control = Control() if control is None else control
+        observers = tuple(observers)
+        self._callbacks = [own for own in observers if not isinstance(own, RankObserver)]
+        self._of_ranks = [own for own in observers if isinstance(own, RankObserver)]
+        self._told_losses: set[int] = set()
 
     def __call__(self, event: Event) -> None:
-        """Tell everybody."""
+        """Tell every callback; before it what was lost of the output of this process, which a log can still tell."""
+        if output_streams.losses:
+            self._tell_losses()
+        self._tell(event)
+
+    def _tell_losses(self) -> None:
+        fresh = {stream: loss for stream, loss in output_streams.losses.items() if stream not in self._told_losses}
+        self._told_losses |= fresh.keys()
+        for loss in fresh.values():
+            self._tell(OutputLost(loss.stream, loss.reason))
+
+    def _tell(self, event: Event) -> None:
         for callback in self._callbacks:
             reason = callback(event)
             if isinstance(reason, str):
-                self._control.stop(reason)
+                self.control.stop(reason)
+
+    def after_step(self) -> None:
+        """A step was taken; every rank must call, as with all that follows but ``take_outputs`` and ``abandon``."""
+        for observer in self._of_ranks:
+            observer.after_step()
+
+    def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+        """Outputs of this rank's validation samples."""
+        for observer in self._of_ranks:
+            observer.take_outputs(indices, outputs)
+
+    def after_validation(self, epoch: int) -> None:
+        """All validation samples have been taken."""
+        for observer in self._of_ranks:
+            observer.after_validation(epoch)
+
+    def after_epoch(self, *, is_best: bool) -> None:
+        """An epoch is finished."""
+        for observer in self._of_ranks:
+            observer.after_epoch(is_best=is_best)
+
+    def finish(self) -> None:
+        """Training ends."""
+        for observer in self._of_ranks:
+            observer.finish()
+
+    def abandon(self) -> None:
+        """Training ends with an error."""
+        for observer in self._of_ranks:
+            observer.abandon()
 
 
 @final
-class SaveModel:
+class ModelFiles:
     """Writes the model after every epoch, and apart from it the best one when the schedule says so."""
 
     def __init__(
         self, save: Callable[[Path], None], path: Path, best_path: Path | None = None, saving: Saving | None = None
     ) -> None:
-        self._save, self._path, self._best_path = save, path, best_path
+        self._save, self.path, self._best_path = save, path, best_path
         self._saving = Saving(warnings.warn) if saving is None else saving
         self.saved: list[ModelSaved] = []
 
     @property
     def epoch(self) -> int | None:
         """After which epoch the file holds the model; None if it was not written yet."""
-        return next((own.epoch for own in reversed(self.saved) if own.path == str(self._path)), None)
+        return next((own.epoch for own in reversed(self.saved) if own.path == str(self.path)), None)
 
     def __call__(self, event: Event) -> None:
         """Save after an epoch; every file is complete or as it was before."""
@@ -146,9 +225,9 @@ class SaveModel:
 
     def write(self, epoch: int, step: int) -> bool:
         """Write the model as it is now; whether it is on disk. A file that holds just that stays."""
-        wanted = ModelSaved(str(self._path), epoch, step)
+        wanted = ModelSaved(str(self.path), epoch, step)
         known = any((own.path, own.step) == (wanted.path, step) for own in self.saved[-2:])
-        return known or self._write(self._path, epoch, step)
+        return known or self._write(self.path, epoch, step)
 
     def _write(self, path: Path, epoch: int, step: int) -> bool:
         done = self._saving.attempt(path.name, lambda: self._save(path), is_needed=True)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ringlet.comm.contract import Communicator
 from ringlet.data import Source
 from ringlet.io.disk import Saving, write_whole
 from ringlet.training.metrics import iou
+from ringlet.training.observers import RankObserver
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,29 +43,8 @@ COLOURS = np.array(
 Panel = NDArray[np.uint8]
 
 
-class Pictures(Protocol):
-    """What the loop tells about validation."""
-
-    def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
-        """Outputs ``(n, C, H, W)`` of the samples at ``indices`` of the validation data."""
-
-    def draw(self, epoch: int) -> None:
-        """All validation samples of an epoch have been taken, by some rank. Every rank must call."""
-
-
 @final
-class NoPictures:
-    """Nothing is drawn."""
-
-    def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
-        """Forget them."""
-
-    def draw(self, epoch: int) -> None:
-        """Do nothing."""
-
-
-@final
-class ValidationPictures:
+class ValidationPictures(RankObserver):
     """Writes ``epoch-0001.png``, … into ``folder``, by rank 0 only. A disk that is full does not end the training."""
 
     def __init__(
@@ -76,19 +56,31 @@ class ValidationPictures:
         self._masks = np.zeros((len(self._indices), *source.input_shape[1:]), np.float32)
         self._samples: list[Sample] = []
 
-    def take(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+    def after_step(self) -> None:
+        """Nothing is drawn within an epoch."""
+
+    def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
         """Keep what was predicted for the chosen samples among these."""
         for place, index in enumerate(indices.tolist()):
             row = self._rows.get(index)
             if row is not None:
                 self._masks[row] = predicted_mask(outputs[place])
 
-    def draw(self, epoch: int) -> None:
+    def after_validation(self, epoch: int) -> None:
         """Bring the predictions together and write the picture. Every rank must call."""
         self._comm.allreduce(self._masks, out=self._masks)
         if self._comm.rank == 0:
             self._saving.attempt("picture", lambda: self._write(epoch))
         self._masks.fill(0)
+
+    def after_epoch(self, *, is_best: bool) -> None:
+        """The picture is there already."""
+
+    def finish(self) -> None:
+        """Every picture is there already."""
+
+    def abandon(self) -> None:
+        """Nothing is under way."""
 
     def _write(self, epoch: int) -> None:
         self._samples = self._samples or self._read()

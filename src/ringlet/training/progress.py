@@ -9,10 +9,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from ringlet.checkpoint.history import parse_number, parse_row
 from ringlet.errors import CheckpointError
+from ringlet.training.events import TrainingFinished
+from ringlet.training.observers import Stop
 
 
 @dataclass
@@ -71,6 +73,12 @@ class History:
     interrupted: bool = False
     """Whether it ended in the middle of an epoch, by a signal."""
 
+    @classmethod
+    def of(cls, progress: Progress, stop: Stop | None, first: int = 0) -> Self:
+        """The history of a run after training, from the epoch at place ``first`` on."""
+        interrupted = stop is not None and stop.interrupted
+        return cls(progress.epochs[first:], None if stop is None else stop.reason, interrupted)
+
     def __len__(self) -> int:
         return len(self.epochs)
 
@@ -93,3 +101,37 @@ class History:
         """Columns by name, one entry per epoch (null where an epoch has none)."""
         columns = {name: [row.get(name) for row in self.epochs] for name in self.names()}
         return json.dumps(columns, indent=2) + "\n"
+
+
+@dataclass
+class RunResult:
+    """What a whole run gave; metrics are shares and losses, not per cent."""
+
+    model: str
+    dataset: str
+    num_parameters: int
+    run_dir: str | None = None
+    model_file: str | None = None
+    num_epochs: int = 0
+    num_steps: int = 0
+    num_samples: int = 0
+    seconds: float = 0.0
+    samples_per_second: float = 0.0
+    stopped: str | None = None
+    test_before: dict[str, float] | None = None
+    test: dict[str, float] | None = None
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    num_workers: int = 1
+    profile: list[dict[str, float]] | None = None
+    """Seconds of each phase, one entry per worker."""
+
+    def take(self, finished: TrainingFinished, history: History) -> None:
+        """Take over what training gave."""
+        self.num_epochs, self.num_steps = finished.num_epochs, finished.num_steps
+        self.num_samples, self.seconds = finished.num_samples, finished.seconds
+        self.samples_per_second = finished.samples_per_second
+        self.stopped, self.epochs = history.stopped, history.epochs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)

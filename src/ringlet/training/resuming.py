@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,9 @@ from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig, gather
 from ringlet.errors import CheckpointError, UsageError
-from ringlet.io.disk import synchronise
+from ringlet.io.disk import Say, synchronise
 from ringlet.launch.restarts import current_attempt
-from ringlet.training.pictures import pictures_after
+from ringlet.training.pictures import pictures_after, remove_pictures_after
 from ringlet.training.run_directory import (
     BEST_MODEL,
     CONFIG,
@@ -91,7 +91,7 @@ def lock_run(config: RunConfig) -> RunLock:
     return RunLock.acquire(run_path(config), break_lock=config.break_lock or is_restart, patience=patience)
 
 
-def find_continuation(comm: Communicator, config: RunConfig, say: Callable[[str], None]) -> Continuation | None:
+def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Continuation | None:
     """The checkpoint that ``config.resume`` names, chosen by rank 0; None without one. All ranks must call.
 
     Options that would make another run of it are refused.
@@ -117,7 +117,7 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Callable[[str]
     return Continuation(step, epoch, global_batch_size, num_workers, num_shards, events_bytes, checkpoint)
 
 
-def _find(config: RunConfig, point: ResumePoint, say: Callable[[str], None]) -> Checkpoint | None:
+def _find(config: RunConfig, point: ResumePoint, say: Say) -> Checkpoint | None:
     directory = RunDirectory(run_path(config))
     has_options = directory.config.is_file()
     if has_options:
@@ -178,7 +178,13 @@ def check_same_run(directory: Path, before: Mapping[str, Any], config: RunConfig
         )
 
 
-def supersede(directory: RunDirectory, continuation: Continuation, say: Callable[[str], None]) -> Path | None:
+def set_aside(directory: RunDirectory, continuation: Continuation, say: Say) -> None:
+    """Let a directory be as it was at the checkpoint that the run resumes from, but for its log; rank 0 calls."""
+    supersede(directory, continuation, say)
+    remove_pictures_after(directory.pictures, continuation.epoch)
+
+
+def supersede(directory: RunDirectory, continuation: Continuation, say: Say) -> Path | None:
     """Keep what a run did after the checkpoint that it resumes from, if it saved anything there; rank 0 calls.
 
     Gives the folder ``superseded/N``: a run directory with the later checkpoints, the whole log, the models and the
@@ -220,7 +226,7 @@ def _duplicate(source: Path, target: Path, *, link: bool) -> None:
     synchronise(target)
 
 
-def _move_pictures(folder: Path, target: Path, epoch: int, say: Callable[[str], None]) -> None:
+def _move_pictures(folder: Path, target: Path, epoch: int, say: Say) -> None:
     later = pictures_after(folder, epoch)
     try:
         for path in later:
