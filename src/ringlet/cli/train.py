@@ -17,11 +17,13 @@ from ringlet.cli.launching import (
     MinWorkers,
     NumWorkers,
     Output,
+    Resolved,
     Restarts,
     as_attempt,
     delivered,
     launch_plan,
-    start_workers,
+    resolved_config,
+    start_run,
 )
 from ringlet.cli.options import RunCommand, one_file, with_run_options
 from ringlet.errors import EXIT_OK
@@ -29,6 +31,7 @@ from ringlet.output_streams import outlive_output
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
+    from ringlet.launch import LaunchPlan
     from ringlet.training.progress import RunResult
     from ringlet.training.session import Session
 
@@ -43,7 +46,6 @@ EXAMPLES = (
 
 
 def train(
-    ctx: typer.Context,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="TOML file with options")] = None,
     *,
     num_workers: NumWorkers = None,
@@ -58,6 +60,7 @@ def train(
         typer.Option("--config", metavar="FILE", help="the same; see `ringlet init`, and config.toml of any run"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
+    resolved: Resolved = None,
     **values: Any,
 ) -> int:
     """Train a network and write its run directory.
@@ -71,14 +74,25 @@ def train(
 
     outlive_output()
     given = {name: value for name, value in values.items() if value is not None}
+    if resolved is not None:
+        return execute(resolved_config(resolved, given), (), json=json)
     settings = gather(one_file(file, config), os.environ, given)
     run_config = settings.build()
     threads = run_config.threads
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
-    exit_code = start_workers(ctx.obj, plan, run_config, "--resume")
-    if exit_code is not None:
-        return delivered(exit_code, json=json)
-    return execute(as_attempt(run_config), settings.remarks, json=json)
+    return start_or_execute(run_config, settings.remarks, plan, json=json)
+
+
+def start_or_execute(config: RunConfig, remarks: Sequence[str], plan: LaunchPlan | None, *, json: bool) -> int:
+    """Start the workers of the plan and stay with them, or do the run as the worker that this process is."""
+    from ringlet.cli import display
+    from ringlet.launch import must_start
+
+    if plan is None or not must_start(plan):
+        return execute(config, remarks, json=json)
+    for remark in remarks:
+        display.note(remark)
+    return delivered(start_run(config, plan, json=json), json=json)
 
 
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
@@ -89,7 +103,7 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     from ringlet.training.session import Session
 
     trackers = find_trackers(config.log)
-    session = Session.open(config, say=display.note)
+    session = Session.open(as_attempt(config), say=display.note)
     if not session.is_leader:
         session.run()
         return EXIT_OK
