@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from ringlet.inference.predictor import Predictor
     from ringlet.launch.function import run
     from ringlet.models.spec import ModelSpec
-    from ringlet.training.history import History
     from ringlet.training.loaded_model import LoadedModel, load_model
+    from ringlet.training.progress import History
     from ringlet.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -50,7 +50,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Dataset": "ringlet.data",
-    "History": "ringlet.training.history",
+    "History": "ringlet.training.progress",
     "LoadedModel": "ringlet.training.loaded_model",
     "ModelSpec": "ringlet.models.spec",
     "Op": "ringlet.comm.contract",

@@ -12,7 +12,7 @@ import typer
 from ringlet.cli.main import VERBS, app
 from ringlet.config import gather
 from ringlet.config.options import SECTIONS
-from ringlet.training.names import unknown_names
+from ringlet.training.components import unknown_names
 
 RUN_OPTIONS = {name for section in SECTIONS for name in section.model_fields}
 

@@ -444,7 +444,7 @@ def overflowing_statistics(engine):
 def resuming(engine):
     """native, then torch, then ``engine``: the loss curve of every step goes on as if nothing had changed."""
     from ringlet.config import RunConfig
-    from ringlet.training.run import Run
+    from ringlet.training.session import Session
 
     options = {
         "model": "vgg1dobn",
@@ -460,7 +460,7 @@ def resuming(engine):
             for epochs, chosen in enumerate(engines, 1):
                 more = {"resume": "auto"} if epochs > 1 else {}
                 place = {"run_dir": f"{folder}/{name}", "num_epochs": epochs, "engine": chosen}
-                Run(RunConfig(**options, **place, checkpoint_every="epoch", evaluate=False, **more)).execute()
+                Session.open(RunConfig(**options, **place, checkpoint_every="epoch", evaluate=False, **more)).run()
             lines = Path(folder, name, "events.ndjson").read_text().splitlines()
             events = [json.loads(line) for line in lines]
             assert [event["engine"] for event in events if "engine" in event] == list(engines)

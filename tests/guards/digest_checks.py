@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ringlet.comm.contract import Communicator
-from ringlet.guards.digest import ReplicaError, ReplicaGuard
+from ringlet.guards.agreement import ReplicaError, ReplicaGuard
 
 SIZES = {"conv.weight": 100_000, "dense.weight": 69_990, "dense.bias": 10}
 

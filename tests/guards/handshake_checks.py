@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ringlet.comm.contract import Communicator
-from ringlet.guards.handshake import HandshakeError, check_same
+from ringlet.guards.agreement import HandshakeError, check_same
 
 FACTS = {"version": "1.2.3", "configuration": "abc", "dtype": "float32"}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringlet.comm.single import SingleCommunicator
 from ringlet.errors import CommunicationError, ConfigError
-from ringlet.guards.digest import BLOCK_BYTES, ReplicaError, ReplicaGuard, block_digests
+from ringlet.guards.agreement import BLOCK_BYTES, ReplicaError, ReplicaGuard, block_digests
 
 CHECKS = Path(__file__).with_name("digest_checks.py")
 

@@ -14,7 +14,7 @@ from ringlet import kernels
 from ringlet.comm.single import SingleCommunicator
 from ringlet.data.source import ArraySource
 from ringlet.errors import EXIT_USAGE, CommunicationError
-from ringlet.guards.handshake import HandshakeError, check_same, dataset_fingerprint, software_facts
+from ringlet.guards.agreement import HandshakeError, check_same, dataset_fingerprint, software_facts
 
 CHECKS = Path(__file__).with_name("handshake_checks.py")
 HOST = os.uname().nodename

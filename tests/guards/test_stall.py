@@ -17,8 +17,7 @@ import ringlet
 from ringlet.comm.environments import VARIABLES
 from ringlet.comm.single import SingleCommunicator
 from ringlet.errors import EXIT_RANK_DIED, ConfigError
-from ringlet.guards.pace import Pace
-from ringlet.guards.stall import StallDetector
+from ringlet.guards.stall import Pace, StallDetector
 
 CHECKS = Path(__file__).with_name("stall_checks.py")
 HOST = os.uname().nodename

@@ -10,7 +10,7 @@ from typing import Any
 
 from ringlet import RunConfig
 from ringlet.comm.contract import Communicator
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 OPTIONS: dict[str, Any] = {
     "model": "vgg1dobn",  # dropout and batch norm: random streams and running statistics count
@@ -29,9 +29,9 @@ OPTIONS: dict[str, Any] = {
 
 def begin(comm: Communicator, folder: str, **options: Any) -> dict[str, str]:
     """A run with a checkpoint of every step."""
-    run = Run(RunConfig(**OPTIONS | options, run_dir=folder, checkpoint_every="1 steps"), comm)
-    run.execute()
-    return _digests(run)
+    session = Session.open(RunConfig(**OPTIONS | options, run_dir=folder, checkpoint_every="1 steps"), comm)
+    session.run()
+    return _digests(session)
 
 
 def go_on(comm: Communicator, sources: dict[str, str], target: str, **options: Any) -> dict[str, Any]:
@@ -43,18 +43,19 @@ def go_on(comm: Communicator, sources: dict[str, str], target: str, **options: A
             _copy_with_one_checkpoint(Path(source), folder, int(step))
         comm.barrier()
         cursor = {"run_dir": str(folder), "resume": step, "checkpoint_every": f"{int(step) + 1} steps"}
-        run = Run(RunConfig(**OPTIONS | options | cursor), comm)
-        run.execute()
-        results[step] = _digests(run)
+        session = Session.open(RunConfig(**OPTIONS | options | cursor), comm)
+        session.run()
+        results[step] = _digests(session)
     return results
 
 
 def rates(comm: Communicator, folder: str, **options: Any) -> list[float]:
     """The learning rate of every step that a run has logged, after it was begun or resumed here."""
     options["lr_schedulers"] = tuple(options["lr_schedulers"])
-    run = Run(RunConfig(**OPTIONS | {"shards": None, "run_dir": folder} | options), comm)
-    run.say = lambda _: None  # type: ignore[method-assign]
-    run.execute()
+    session = Session.open(
+        RunConfig(**OPTIONS | {"shards": None, "run_dir": folder} | options), comm, say=lambda _: None
+    )
+    session.run()
     comm.barrier()
     lines = map(json.loads, (Path(folder) / "events.ndjson").read_text().splitlines())
     return [line["learning_rate"] for line in lines if line["event"] == "step_finished"]
@@ -66,7 +67,7 @@ def _copy_with_one_checkpoint(source: Path, folder: Path, step: int) -> None:
     shutil.copytree(source / "checkpoints" / name, folder / "checkpoints" / name)
 
 
-def _digests(run: Run) -> dict[str, str]:
-    values, optimizer = run.trainer.strategy.save()
+def _digests(session: Session) -> dict[str, str]:
+    values, optimizer = session.strategy.save()
     arrays = {"values": values, **optimizer}
     return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in sorted(arrays.items())}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ringlet import RunConfig
 from ringlet.comm.contract import Communicator
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 OPTIONS: dict[str, Any] = {
     "model": "unet",
@@ -31,15 +31,15 @@ OPTIONS: dict[str, Any] = {
 
 def learn(comm: Communicator, folder: str, **changes: Any) -> dict[str, Any]:
     """Figures of every epoch and of the test data, and a digest of every picture."""
-    run = Run(RunConfig(**OPTIONS | {"run_dir": folder} | changes), comm)
-    result = run.execute()
+    session = Session.open(RunConfig(**OPTIONS | {"run_dir": folder} | changes), comm)
+    result = session.run()
     comm.barrier()
     return {"epochs": result.epochs, "test": result.test, "pictures": _digests(Path(folder) / "pictures")}
 
 
 def evaluate(comm: Communicator, **changes: Any) -> dict[str, Any]:
     """Figures of the network before any training, when it is the same on any number of ranks."""
-    return Run(RunConfig(**OPTIONS | {"evaluate_only": True} | changes), comm).execute().test or {}
+    return Session.open(RunConfig(**OPTIONS | {"evaluate_only": True} | changes), comm).run().test or {}
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ringlet.kernels import load
 from ringlet.optim import create
 from ringlet.strategies.contract import STRATEGIES, Job, Layout
 from ringlet.training.events import Event, StalenessMeasured
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 from ringlet.training.trainer import Trainer
 
 
@@ -108,33 +108,33 @@ def resume(comm: Communicator, folder: str, cut: int, **options: Any) -> dict[st
         if more and comm.rank == 0:
             _copy_with_one_checkpoint(whole, copy, cut)
         comm.barrier()
-        run = Run(RunConfig(**options, **more, run_dir=str(place), evaluate=False, keep=0), comm)
-        result = run.execute()
-        digests.append(describe(run.trainer) | {"epochs": result.epochs})
+        session = Session.open(RunConfig(**options, **more, run_dir=str(place), evaluate=False, keep=0), comm)
+        result = session.run()
+        digests.append(describe(session) | {"epochs": result.epochs})
     return {"whole": digests[0], "resumed": digests[1]}
 
 
 def interrupted(comm: Communicator, folder: str, at_step: int, **options: Any) -> dict[str, Any]:
     """SIGTERM reaches one rank in one step; how far all came, and that the run can go on."""
-    run = Run(RunConfig(**options, run_dir=folder, evaluate=False), comm)
-    original = run.trainer.replica.loss_and_gradients
+    session = Session.open(RunConfig(**options, run_dir=folder, evaluate=False), comm)
+    original = session.replica.loss_and_gradients
 
     def with_signal(*arguments: Any, **keywords: Any) -> Any:
         if keywords["step"] == at_step and comm.rank == comm.size - 1:
             signal.raise_signal(signal.SIGTERM)
         return original(*arguments, **keywords)
 
-    run.trainer.replica.loss_and_gradients = with_signal  # type: ignore[method-assign]
+    session.replica.loss_and_gradients = with_signal  # type: ignore[method-assign]
     try:
-        run.execute()
+        session.run()
     except InterruptedRunError as error:
         message = str(error)
     else:
         message = ""
-    stopped = run.trainer.progress.num_steps
-    again = Run(RunConfig(**options, run_dir=folder, resume="auto", evaluate=False), comm)
-    again.execute()
-    return {"message": message, "stopped": stopped, "steps": again.trainer.progress.num_steps}
+    stopped = session.progress.num_steps
+    again = Session.open(RunConfig(**options, run_dir=folder, resume="auto", evaluate=False), comm)
+    again.run()
+    return {"message": message, "stopped": stopped, "steps": again.progress.num_steps}
 
 
 class Replica:

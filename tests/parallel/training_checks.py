@@ -81,7 +81,7 @@ def diverge(comm: Communicator, bad_rank: int, **options: Any) -> dict[str, Any]
 
 def stop(comm: Communicator, how: str, **options: Any) -> dict[str, Any]:
     """The last rank wants to stop: by a callback after the first epoch, or by an interruption in its second step."""
-    from ringlet.training.interrupts import Control
+    from ringlet.training.observers import Control
 
     control = Control()
     steps = []
@@ -101,8 +101,8 @@ def stop(comm: Communicator, how: str, **options: Any) -> dict[str, Any]:
 
 def validate(comm: Communicator, num_samples: int, **options: Any) -> list[Any]:
     """Validate again and again; the last rank is interrupted right after each of its looks in turn. Totals or None."""
-    from ringlet.training.interrupts import Control, Wish
     from ringlet.training.loop import evaluate
+    from ringlet.training.observers import Control, Wish
 
     class Flipping(Control):
         def __init__(self, after: int) -> None:
@@ -115,7 +115,7 @@ def validate(comm: Communicator, num_samples: int, **options: Any) -> list[Any]:
             return Wish("asked to stop", True) if self.left < 0 else Wish()
 
     trainer = Trainer(communicator=comm, num_samples=num_samples, **options)
-    loader = trainer._plain_loader(trainer._source("validation"))
+    loader = trainer.session.loader(trainer.session.source("validation"))
     found = []
     for after in range(2 * loader.num_steps + 2):
         control = Flipping(after) if comm.rank == comm.size - 1 else Control()

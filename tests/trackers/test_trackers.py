@@ -23,7 +23,7 @@ from ringlet.errors import InterruptedRunError, UsageError
 from ringlet.trackers import MLflow, Prometheus, TensorBoard
 from ringlet.trackers.registry import find_trackers
 from ringlet.training.events import Event, RunEnded, StepFinished
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 pytestmark = [pytest.mark.xdist_group("trackers"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 EPOCHS, STEPS = 2, 4
@@ -116,7 +116,7 @@ def test_three_trackers_have_every_point_once_although_the_run_was_interrupted(t
     config = RunConfig(**OPTIONS, run_dir="run", log=ALL, checkpoint_every="3 steps")
     trackers = find_trackers(config.log)
     with pytest.raises(InterruptedRunError):
-        Run(config).execute([interrupted_after(5)], trackers)
+        Session.open(config).run([interrupted_after(5)], trackers)
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -124,7 +124,7 @@ def test_three_trackers_have_every_point_once_although_the_run_was_interrupted(t
     assert client.get_run(run_id).info.status == "KILLED"
     assert gauges(Path("run/metrics.prom").read_text())["ringlet_running", ""] == 0
     with pytest.warns(UserWarning, match="supersedes the checkpoints of step 5"):
-        Run(config.replace(resume="3")).execute([], trackers)
+        Session.open(config.replace(resume="3")).run([], trackers)
     check(tmp_path / "run", monkeypatch)
     finished = client.get_run(run_id)
     assert finished.info.status == "FINISHED"

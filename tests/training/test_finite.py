@@ -15,7 +15,7 @@ from ringlet.errors import CheckpointError, DivergedError
 from ringlet.models.files import load_model_file
 from ringlet.strategies.finite import Magnitude, first_not_finite, is_finite, norm_bound, safe_norm
 from ringlet.training.events import EpochFinished, Event, StepFinished
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -43,12 +43,12 @@ def test_a_step_is_doubtful_if_anything_may_overflow(
     assert magnitude.is_doubtful(65504.0, safe_norm(np.float32), rate) == doubtful
 
 
-def poisoned(run: Run, step: int, poison: Callable[[Any], None]) -> Callable[[Event], None]:
+def poisoned(session: Session, step: int, poison: Callable[[Any], None]) -> Callable[[Event], None]:
     """A callback that damages the run's memory after a step."""
 
     def callback(event: Event) -> None:
         if isinstance(event, StepFinished) and event.step == step:
-            poison(run.trainer)
+            poison(session)
 
     return callback
 
@@ -69,9 +69,9 @@ def test_a_checkpoint_that_is_not_finite_is_refused_and_older_ones_are_kept(
     small_config: Callable[..., RunConfig], damage: Callable[[Any], None], words: str
 ) -> None:
     options = {"model": "simplemlp", "run_dir": "out", "checkpoint_every": "1 steps", "keep": 2, "evaluate": False}
-    run = Run(small_config(**options))
+    session = Session.open(small_config(**options))
     with pytest.raises(DivergedError, match=words) as caught:
-        run.execute([poisoned(run, 3, damage)])
+        session.run([poisoned(session, 3, damage)])
     assert "(update 3)" in str(caught.value)
     assert "No checkpoint is written, older ones are kept" in str(caught.value)
     store = CheckpointStore("out/checkpoints")
@@ -86,9 +86,9 @@ def test_a_checkpoint_that_is_not_finite_is_refused_and_older_ones_are_kept(
 def test_the_model_of_an_epoch_is_not_replaced_by_one_that_is_not_finite(
     small_config: Callable[..., RunConfig],
 ) -> None:
-    run = Run(small_config(model="simplemlp", run_dir="out", checkpoint_every="never", evaluate=False))
+    session = Session.open(small_config(model="simplemlp", run_dir="out", checkpoint_every="never", evaluate=False))
     with pytest.raises(DivergedError, match=r"'dense1.bias' is not finite(.|\n)*holds the model after epoch 1"):
-        run.execute([poisoned(run, 8, damage_parameters)])
+        session.run([poisoned(session, 8, damage_parameters)])
     assert all(np.isfinite(tensor).all() for tensor in load_model_file("out/model.safetensors").tensors.values())
 
 
@@ -104,7 +104,7 @@ def test_a_model_file_that_is_not_finite_is_refused(small_trainer: Callable[...,
 
 def test_no_run_goes_on_from_a_checkpoint_that_is_not_finite(small_config: Callable[..., RunConfig]) -> None:
     options = {"model": "simplemlp", "run_dir": "out", "checkpoint_every": "1 epochs", "evaluate": False}
-    Run(small_config(**options)).execute()
+    Session.open(small_config(**options)).run()
     store = CheckpointStore("out/checkpoints")
     good = store.newest()
     assert good is not None
@@ -114,7 +114,7 @@ def test_no_run_goes_on_from_a_checkpoint_that_is_not_finite(small_config: Calla
     fields = {name: getattr(good, name) for name in ("spec", "tensors", "metadata", "training", "config", "versions")}
     store.write(Checkpoint(step=good.step + 1, optimizer=state, **fields))
     with pytest.raises(CheckpointError, match=r"step 9 holds 'second', which is not finite.*earlier one"):
-        Run(small_config(**options, resume="auto")).execute()
+        Session.open(small_config(**options, resume="auto")).run()
 
 
 @pytest.mark.parametrize("strategy", ["sync", "average:2", "async"])
@@ -123,7 +123,7 @@ def test_a_learning_rate_that_makes_parameters_overflow_is_noticed_in_the_same_s
 ) -> None:
     options = {"optimizer": "sgd", "learning_rate": 1e40, "strategy": strategy}
     with pytest.raises(DivergedError, match=r"\(update 1\).*new values would not be finite.*was not applied"):
-        Run(small_config(model="simplemlp", run_dir="out", evaluate=False, **options)).execute()
+        Session.open(small_config(model="simplemlp", run_dir="out", evaluate=False, **options)).run()
     assert CheckpointStore("out/checkpoints").steps() == []
 
 
@@ -150,14 +150,14 @@ def test_a_trainer_that_has_refused_a_step_can_go_on(small_trainer: Callable[...
 
 
 def test_an_epoch_of_which_every_step_was_skipped_is_a_divergence(small_config: Callable[..., RunConfig]) -> None:
-    run = Run(small_config(model="simplemlp", on_nan="skip", run_dir="out"))
-    original = run.trainer.replica.loss_and_gradients
+    session = Session.open(small_config(model="simplemlp", on_nan="skip", run_dir="out"))
+    original = session.replica.loss_and_gradients
 
     def spoil(*arguments: Any, **keywords: Any) -> Any:
         output = original(*arguments, **keywords)
-        run.trainer.replica.gradients.flat[0] = np.nan
+        session.replica.gradients.flat[0] = np.nan
         return output
 
-    run.trainer.replica.loss_and_gradients = spoil  # type: ignore[method-assign]
+    session.replica.loss_and_gradients = spoil  # type: ignore[method-assign]
     with pytest.raises(DivergedError, match="every step of it was skipped"):
-        run.execute()
+        session.run()

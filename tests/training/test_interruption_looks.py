@@ -6,8 +6,8 @@ import pytest
 
 from ringlet.comm.single import SingleCommunicator
 from ringlet.training.events import EpochFinished
-from ringlet.training.interrupts import Control, Wish, agree_on_stopping
 from ringlet.training.loop import evaluate
+from ringlet.training.observers import Control, Wish, agree_on_stopping
 
 REASON = "SIGTERM received"
 
@@ -40,7 +40,7 @@ class Flipping:
 
 def test_a_validation_is_whole_or_does_not_count(small_trainer):
     trainer = small_trainer()
-    loader = trainer._plain_loader(trainer.dataset.validation)
+    loader = trainer.session.loader(trainer.session.source("validation"))
     whole = evaluate(trainer.replica, loader, trainer.metrics, trainer.comm)
     assert loader.num_steps > 2
     outcomes = []

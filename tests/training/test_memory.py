@@ -16,7 +16,7 @@ from ringlet.errors import ConfigError
 from ringlet.models import zoo
 from ringlet.training import memory
 from ringlet.training.memory import Demand, explain_lack, is_memory_error, largest_batch
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 LOSS = "categorical_cross_entropy"
 
@@ -81,7 +81,7 @@ def test_a_run_that_does_not_fit_ends_before_anything_is_made(
     with_bytes(1 << 20)
     config = small_config(batch_size=None, global_batch_size=1000, num_samples=1000, engine=engine, run_dir="out")
     with pytest.raises(ConfigError, match=r"a pass over 900 samples.*1 MiB are available. The largest batch"):
-        Run(config)
+        Session.open(config)
     assert list(own_folder.iterdir()) == []
 
 

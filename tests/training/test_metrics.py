@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ringlet.errors import DataError, UnknownNameError, UsageError
 from ringlet.kernels import load
 from ringlet.optim.metric_names import METRIC_NAMES
-from ringlet.training.meter import Meter
+from ringlet.training.metric_sums import Meter
 from ringlet.training.metrics import MetricSum, accuracy, canonical_name, metric, names, split_losses
 
 NUM_SAMPLES = 40

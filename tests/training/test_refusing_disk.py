@@ -15,7 +15,7 @@ from ringlet.errors import CheckpointError, FileWriteError, ModelFileError
 from ringlet.io.disk import Appender, Saving, write_whole
 from ringlet.models.files import load_model_file
 from ringlet.training.events import EpochStarted, EventLog, StepFinished, TrainingStopped
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 NUMBERS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ESTALE)
 every_number = pytest.mark.parametrize("number", NUMBERS, ids=errno.errorcode.__getitem__)
@@ -215,15 +215,14 @@ OPTIONS = {
 
 def run_with(config, disk: Disk, epochs: set[int], said: list[str]):
     """A run whose disk is full while it does these epochs, up to the end if the last is among them."""
-    run = Run(config)
-    run.say = said.append
+    session = Session.open(config, say=said.append)
 
     def switch(event: object) -> None:
         if isinstance(event, EpochStarted):
             disk.is_full = event.epoch in epochs
 
     try:
-        return run.execute([switch])
+        return session.run([switch])
     finally:
         disk.is_full = False
 
@@ -231,7 +230,7 @@ def run_with(config, disk: Disk, epochs: set[int], said: list[str]):
 @every_number
 @pytest.mark.usefixtures("at_once")
 def test_a_run_outlives_a_disk_that_refuses_for_a_while(small_config, monkeypatch, number):
-    expected = Run(small_config(**OPTIONS | {"run_dir": "undisturbed"})).execute()
+    expected = Session.open(small_config(**OPTIONS | {"run_dir": "undisturbed"})).run()
     disk, said = Disk(monkeypatch, number), []
     result = run_with(small_config(**OPTIONS), disk, {2, 3}, said)
     assert result.epochs == expected.epochs
@@ -260,7 +259,7 @@ def test_a_run_goes_on_from_a_checkpoint_after_the_gap(small_config, monkeypatch
     before = records()
     for path in Path("out/checkpoints").glob("step-00000016"):
         path.rename("later")
-    Run(small_config(**OPTIONS, resume="auto")).execute()
+    Session.open(small_config(**OPTIONS, resume="auto")).run()
     found = records()
     steps = [record["step"] for record in found if record["event"] == "step_finished"]
     assert steps == sorted(set(steps))

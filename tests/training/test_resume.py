@@ -15,7 +15,7 @@ from ringlet.checkpoint import BackgroundWriter, CheckpointStore, manifest
 from ringlet.errors import CheckpointError, ConfigError, DivergedError, UsageError
 from ringlet.training.events import StepFinished
 from ringlet.training.resuming import Continuation, with_same_steps
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 OPTIONS: dict[str, Any] = {
     "model": "vgg1dobn",
@@ -38,13 +38,12 @@ def config(run_dir: str, **changes: Any) -> RunConfig:
     return RunConfig(**{**OPTIONS, "run_dir": run_dir, "checkpoint_every": "1 steps", "keep": 0, **changes})
 
 
-def resumed(run_dir: str, point: str | int = "auto", **changes: Any) -> tuple[Run, list[str]]:
+def resumed(run_dir: str, point: str | int = "auto", **changes: Any) -> tuple[Session, list[str]]:
     """A run that resumes and was executed, and what it said."""
-    run = Run(config(run_dir, resume=str(point), **changes))
     said: list[str] = []
-    run.say = said.append  # type: ignore[method-assign]
-    run.execute()
-    return run, said
+    session = Session.open(config(run_dir, resume=str(point), **changes), say=said.append)
+    session.run()
+    return session, said
 
 
 def contents(checkpoints: Path) -> dict[str, dict[str, str]]:
@@ -55,9 +54,9 @@ def contents(checkpoints: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def outcome(run: Run) -> dict[str, str]:
+def outcome(session: Session) -> dict[str, str]:
     """Digests of all that training changes."""
-    values, optimizer = run.trainer.strategy.save()
+    values, optimizer = session.strategy.save()
     arrays = {"values": values, **optimizer}
     return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
 
@@ -76,19 +75,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        run = Run(config("run"))
-        run.execute()
-        return folder / "run", outcome(run), events("run")
+        session = Session.open(config("run"))
+        session.run()
+        return folder / "run", outcome(session), events("run")
 
 
 @pytest.mark.parametrize("step", range(1, 21))
 def test_a_run_goes_on_from_any_step_to_the_same_end(step: int, undisturbed: Any) -> None:
     whole, digests, log = undisturbed
     shutil.copytree(whole, "run")
-    run, _ = resumed("run", step)
-    assert outcome(run) == digests
+    session, _ = resumed("run", step)
+    assert outcome(session) == digests
     assert events("run") == [line | {"config": None} for line in log]
-    assert len(run.trainer.progress.epochs) == 4
+    assert len(session.progress.epochs) == 4
     assert contents(Path("run/checkpoints")) == contents(whole / "checkpoints")
     later = contents(Path("run/superseded/1/checkpoints"))
     assert sorted(later) == [f"step-{number:08d}" for number in range(step + 1, 21)], (
@@ -101,18 +100,18 @@ def test_auto_takes_the_newest_and_begins_anew_without_any(undisturbed: Any) -> 
     shutil.copytree(whole, "run")
     for step in range(8, 21):
         shutil.rmtree(f"run/checkpoints/step-{step:08d}")
-    run = Run(config("run", resume="auto"))
-    assert run.continuation is not None
-    assert run.continuation.step == 7
-    run.execute()
-    assert outcome(run) == digests
+    session = Session.open(config("run", resume="auto"))
+    assert session.continuation is not None
+    assert session.continuation.step == 7
+    session.run()
+    assert outcome(session) == digests
     shutil.rmtree("run/checkpoints")
-    again = Run(config("run", resume="auto"))
+    again = Session.open(config("run", resume="auto"))
     with pytest.warns(UserWarning, match="no checkpoint found; starting from scratch"):
-        again.execute()
+        again.run()
     assert outcome(again) == digests
-    fresh = Run(config("other", resume="auto"))
-    fresh.execute()
+    fresh = Session.open(config("other", resume="auto"))
+    fresh.run()
     assert outcome(fresh) == digests
     assert events("run") == events("other") == undisturbed[2]
 
@@ -133,12 +132,12 @@ def test_an_epoch_can_be_named(undisturbed: Any) -> None:
         shutil.rmtree(f"run/checkpoints/step-{step:08d}")
     resumed("run", 4, checkpoint_every="epoch")
     assert CheckpointStore("run/checkpoints").steps() == [1, 2, 3, 4, 5, 10, 15, 20]
-    run, _ = resumed("run", "epoch:2")
-    assert run.continuation is not None
-    assert run.continuation.step == 10
-    assert outcome(run) == digests
+    session, _ = resumed("run", "epoch:2")
+    assert session.continuation is not None
+    assert session.continuation.step == 10
+    assert outcome(session) == digests
     with pytest.raises(CheckpointError, match="no good checkpoint of the end of epoch 9"):
-        Run(config("run", resume="epoch:9"))
+        Session.open(config("run", resume="epoch:9"))
 
 
 def test_a_damaged_checkpoint_is_told_and_an_older_one_used(undisturbed: Any) -> None:
@@ -148,52 +147,54 @@ def test_a_damaged_checkpoint_is_told_and_an_older_one_used(undisturbed: Any) ->
     data = bytearray(path.read_bytes())
     data[-5] ^= 16
     path.write_bytes(data)
-    run, said = resumed("run")
-    assert any("step-00000020 is damaged" in remark and "Step 19 is used instead" in remark for remark in run.remarks)
-    assert outcome(run) == digests
+    session, said = resumed("run")
+    assert any(
+        "step-00000020 is damaged" in remark and "Step 19 is used instead" in remark for remark in session.remarks
+    )
+    assert outcome(session) == digests
     assert "supersedes the checkpoints of step 20" in said[0]
     assert Path("run/superseded/1/checkpoints/step-00000020/model.safetensors").read_bytes() == data
 
 
 def test_more_epochs_may_follow_but_not_another_run(undisturbed: Any) -> None:
     shutil.copytree(undisturbed[0], "run")
-    result = Run(config("run", resume="auto", num_epochs=5)).execute()
+    result = Session.open(config("run", resume="auto", num_epochs=5)).run()
     assert len(result.epochs) == 5
     assert result.num_steps == 5
     with pytest.raises(UsageError, match=r"other options: .*seed: 3 before, 4 now"):
-        Run(config("run", resume="auto", seed=4))
+        Session.open(config("run", resume="auto", seed=4))
 
 
 def test_a_finished_or_stopped_run_has_nothing_left_to_do(undisturbed: Any) -> None:
     shutil.copytree(undisturbed[0], "run")
-    assert Run(config("run", resume="auto")).execute().num_steps == 0
+    assert Session.open(config("run", resume="auto")).run().num_steps == 0
     stopping = {"lr_schedulers": ("stop_at_loss",), "stop_at_loss_threshold": 100.0}
-    first = Run(config("stopped", **stopping)).execute()
+    first = Session.open(config("stopped", **stopping)).run()
     assert first.stopped is not None
-    again = Run(config("stopped", **stopping, resume="auto")).execute()
+    again = Session.open(config("stopped", **stopping, resume="auto")).run()
     assert again.num_steps == 0
     assert again.stopped == first.stopped
 
 
 def test_resuming_needs_a_run(undisturbed: Any) -> None:
     with pytest.raises(UsageError, match="holds no run to resume from"):
-        Run(config("nothing", resume="7"))
+        Session.open(config("nothing", resume="7"))
     with pytest.raises(UsageError, match="resume needs the run directory"):
-        Run(RunConfig(**OPTIONS, resume="auto"))
+        Session.open(RunConfig(**OPTIONS, resume="auto"))
     shutil.copytree(undisturbed[0], "run")
     with pytest.raises(CheckpointError, match="77"):
-        Run(config("run", resume="77"))
+        Session.open(config("run", resume="77"))
 
 
 def test_checkpoints_without_the_optimizer_are_smaller_and_say_so() -> None:
-    Run(config("run", checkpoint_optimizer=False, num_epochs=1)).execute()
+    Session.open(config("run", checkpoint_optimizer=False, num_epochs=1)).run()
     assert not list(Path("run/checkpoints").glob("*/optimizer.safetensors"))
-    run, _ = resumed("run", 3, checkpoint_optimizer=False, num_epochs=1)
-    assert any("the optimizer starts from scratch" in remark for remark in run.remarks)
+    session, _ = resumed("run", 3, checkpoint_optimizer=False, num_epochs=1)
+    assert any("the optimizer starts from scratch" in remark for remark in session.remarks)
 
 
 def test_only_the_newest_and_the_best_are_kept() -> None:
-    Run(config("run", checkpoint_every="2 steps", keep=2)).execute()
+    Session.open(config("run", checkpoint_every="2 steps", keep=2)).run()
     steps = CheckpointStore("run/checkpoints").steps()
     assert steps[-2:] == [18, 20]
     assert len(steps) <= 3
@@ -209,12 +210,12 @@ def test_by_default_epochs_are_saved_if_enough_time_has_passed_for_their_cost(
     monkeypatch.setattr("ringlet.training.checkpointing.AUTO_SECONDS", seconds)
     monkeypatch.setattr("ringlet.training.checkpointing.AUTO_SHARE", share)
     monkeypatch.setattr(BackgroundWriter, "busy", False)
-    Run(config("run", checkpoint_every="auto", lr_schedulers=())).execute()
+    Session.open(config("run", checkpoint_every="auto", lr_schedulers=())).run()
     assert CheckpointStore("run/checkpoints").steps() == steps
 
 
 def test_never_writes_none() -> None:
-    Run(config("run", checkpoint_every="never")).execute()
+    Session.open(config("run", checkpoint_every="never")).run()
     assert not Path("run/checkpoints").exists()
 
 
@@ -241,28 +242,28 @@ def test_a_trainer_goes_on_by_itself() -> None:
 
 
 def test_a_bad_step_is_skipped_if_asked_for() -> None:
-    def poisoned(run: Run, steps: set[int]) -> Run:
-        original = run.trainer.replica.loss_and_gradients
+    def poisoned(session: Session, steps: set[int]) -> Session:
+        original = session.replica.loss_and_gradients
 
         def compute(*arguments: Any, **keywords: Any) -> Any:
             output = original(*arguments, **keywords)
             if keywords["step"] in steps and keywords["shard"] == 1:
-                run.trainer.replica.gradients.views["dense1.weight"][0, 0] = float("nan")
+                session.replica.gradients.views["dense1.weight"][0, 0] = float("nan")
             return output
 
-        run.trainer.replica.loss_and_gradients = compute  # type: ignore[method-assign]
-        return run
+        session.replica.loss_and_gradients = compute  # type: ignore[method-assign]
+        return session
 
-    run = poisoned(Run(config("run", on_nan="skip")), {4, 9})
-    result = run.execute()
+    session = poisoned(Session.open(config("run", on_nan="skip")), {4, 9})
+    result = session.run()
     log = [json.loads(line) for line in Path("run/events.ndjson").read_text().splitlines()]
     skipped = [line for line in log if line["event"] == "step_skipped"]
     assert [line["step"] for line in skipped] == [4, 9]
     assert "gradient of 'dense1.weight' is not finite in shard 1 of 2" in skipped[0]["problem"]
     assert result.num_steps == 20
-    assert run.trainer.progress.num_skipped == 2
+    assert session.progress.num_skipped == 2
     with pytest.raises(DivergedError, match=r"\(update 4\).*'dense1.weight' is not finite in shard 1"):
-        poisoned(Run(config("other")), {4}).execute()
+        poisoned(Session.open(config("other")), {4}).run()
 
 
 @pytest.mark.parametrize(
@@ -310,6 +311,6 @@ def test_checkpoints_of_the_first_format_are_resumed(undisturbed: Any) -> None:
         content["training"]["progress"]["epochs"] = rows
         del content["training"]["optimizer"]
         (folder / "manifest.json").write_bytes(manifest._encode(content | {"format": 1}))
-    run, _ = resumed("run", 13)
-    assert outcome(run) == digests
-    assert len(run.trainer.progress.epochs) == 4
+    session, _ = resumed("run", 13)
+    assert outcome(session) == digests
+    assert len(session.progress.epochs) == 4

@@ -14,8 +14,8 @@ from ringlet.config import gather
 from ringlet.errors import DivergedError, InterruptedRunError, RingletError, UsageError
 from ringlet.models.files import load_model_file
 from ringlet.training.events import EpochFinished, StepFinished
-from ringlet.training.interrupts import Control, interruptible
-from ringlet.training.run import Run
+from ringlet.training.observers import Control, interruptible
+from ringlet.training.session import Session
 
 
 def records(folder: Path) -> list[dict[str, object]]:
@@ -23,7 +23,7 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 
 def test_a_run_leaves_config_events_and_model(small_config):
-    result = Run(small_config(run_dir="out")).execute()
+    result = Session.open(small_config(run_dir="out")).run()
     assert sorted(path.name for path in Path("out").iterdir()) == [
         "checkpoints",
         "config.toml",
@@ -35,13 +35,13 @@ def test_a_run_leaves_config_events_and_model(small_config):
 
 def test_the_written_configuration_describes_the_same_run(small_config):
     config = small_config(run_dir="out")
-    Run(config).execute()
+    Session.open(config).run()
     assert gather(Path("out/config.toml")).build().to_dict() == config.to_dict()
     assert tomllib.loads(Path("out/config.toml").read_text())["local_batch_size"] == 32
 
 
 def test_every_figure_is_in_the_events(small_config):
-    result = Run(small_config(run_dir="out", evaluate=True)).execute()
+    result = Session.open(small_config(run_dir="out", evaluate=True)).run()
     found = records(Path("out"))
     assert found[0]["event"] == "run_started"
     assert [record["figures"] for record in found if record["event"] == "epoch_finished"] == result.epochs
@@ -51,7 +51,7 @@ def test_every_figure_is_in_the_events(small_config):
 
 
 def test_every_epoch_says_where_its_time_went(small_config):
-    Run(small_config(run_dir="out")).execute()
+    Session.open(small_config(run_dir="out")).run()
     measured = [record for record in records(Path("out")) if record["event"] == "phases_measured"]
     assert [record["epoch"] for record in measured] == [1, 2]
     for record in measured:
@@ -60,43 +60,43 @@ def test_every_epoch_says_where_its_time_went(small_config):
 
 
 def test_the_model_file_is_the_trained_model(small_config):
-    run = Run(small_config(run_dir="out"))
-    result = run.execute()
-    assert load_model("out", batch_size=32, kernels="reference").evaluate() == result.test == run.trainer.evaluate()
+    session = Session.open(small_config(run_dir="out"))
+    result = session.run()
+    assert load_model("out", batch_size=32, kernels="reference").evaluate() == result.test == session.evaluate()
 
 
 def test_the_default_directory_names_model_and_data(small_config):
-    result = Run(small_config()).execute()
+    result = Session.open(small_config()).run()
     assert Path(result.run_dir).parent == Path("runs")
     assert Path(result.run_dir).name.startswith("simplecnn-digits-")
 
 
 def test_two_runs_in_one_second_get_two_directories(small_config):
-    first, second = (Run(small_config()).execute().run_dir for _ in range(2))
+    first, second = (Session.open(small_config()).run().run_dir for _ in range(2))
     assert first != second
 
 
 @pytest.mark.parametrize("evaluate", [False, None, True])
 def test_evaluation_happens_as_asked(small_config, evaluate):
-    result = Run(small_config(evaluate=evaluate)).execute()
+    result = Session.open(small_config(evaluate=evaluate)).run()
     assert (result.test_before is not None, result.test is not None) == (evaluate is True, evaluate is not False)
 
 
 def test_evaluate_only_trains_nothing_and_writes_nothing(small_config):
-    result = Run(small_config(evaluate_only=True)).execute()
+    result = Session.open(small_config(evaluate_only=True)).run()
     assert result.test is not None
     assert result.num_steps == 0
     assert list(Path().iterdir()) == []
 
 
 def test_the_history_file_holds_columns(small_config):
-    Run(small_config(history_file="history.json")).execute()
+    Session.open(small_config(history_file="history.json")).run()
     history = json.loads(Path("history.json").read_text())
     assert len(history["val_loss"]) == 2
 
 
 def test_zero_epochs_save_the_initial_model(small_config):
-    Run(small_config(num_epochs=0, run_dir="out")).execute()
+    Session.open(small_config(num_epochs=0, run_dir="out")).run()
     assert load_model_file("out/model.safetensors").spec.name == "simplecnn"
 
 
@@ -104,7 +104,7 @@ def test_an_occupied_run_directory_is_left_alone(small_config):
     Path("out").mkdir()
     Path("out/precious").write_text("mine")
     with pytest.raises(UsageError, match="exists and is not empty"):
-        Run(small_config(run_dir="out"))
+        Session.open(small_config(run_dir="out"))
     assert [path.name for path in Path("out").iterdir()] == ["precious"]
 
 
@@ -122,13 +122,13 @@ def test_an_occupied_run_directory_is_left_alone(small_config):
 )
 def test_bad_input_leaves_nothing_behind(small_config, options):
     with pytest.raises(RingletError):
-        Run(small_config(**options)).execute()
+        Session.open(small_config(**options)).run()
     assert list(Path().iterdir()) == []
 
 
 def test_divergence_names_epoch_and_step(small_config):
     with pytest.raises(DivergedError, match=r"epoch 1, step \d+ \(update \d+\)"):
-        Run(small_config(optimizer="sgd", learning_rate=1e30, run_dir="out")).execute()
+        Session.open(small_config(optimizer="sgd", learning_rate=1e30, run_dir="out")).run()
     assert not Path("out/model.safetensors").exists()
     stopped, ended = records(Path("out"))[-2:]
     assert stopped["event"] == "training_stopped"
@@ -136,18 +136,18 @@ def test_divergence_names_epoch_and_step(small_config):
 
 
 def test_divergence_keeps_the_last_good_model(small_config, monkeypatch):
-    run = Run(small_config(num_epochs=3, run_dir="out"))
+    session = Session.open(small_config(num_epochs=3, run_dir="out"))
     good = []
 
     def poison(event):
         if isinstance(event, EpochFinished) and event.epoch == 2:
             good.append(load_model_file("out/model.safetensors").tensors)
-            run.trainer.replica.parameters.flat[:] = float("nan")
+            session.replica.parameters.flat[:] = float("nan")
 
     with pytest.raises(
         DivergedError, match=r"epoch 3, step 1 .*holds the model after epoch 2".replace(" .*", "(.|\n)*")
     ):
-        Run.execute(run, [poison])
+        session.run([poison])
     kept = load_model_file("out/model.safetensors").tensors
     assert all((kept[name] == good[0][name]).all() for name in kept)
 
@@ -157,12 +157,12 @@ def test_an_interruption_finishes_the_step_and_saves(small_config):
         if isinstance(event, StepFinished) and event.step == 3:
             signal.raise_signal(signal.SIGINT)
 
-    run = Run(small_config(run_dir="out"))
+    session = Session.open(small_config(run_dir="out"))
     with pytest.raises(InterruptedRunError, match="after 3 updates"):
-        run.execute([interrupt])
-    assert run.trainer.progress.num_steps == 3
+        session.run([interrupt])
+    assert session.progress.num_steps == 3
     saved = load_model_file("out/model.safetensors").tensors
-    assert all((saved[name] == view).all() for name, view in run.trainer.replica.parameters.views.items())
+    assert all((saved[name] == view).all() for name, view in session.replica.parameters.views.items())
 
 
 def test_the_second_interruption_leaves_at_once():
@@ -182,5 +182,5 @@ def test_signal_handlers_are_put_back():
 
 
 def test_model_checkpoint_keeps_the_best_model(small_config):
-    Run(small_config(run_dir="out", lr_schedulers=("model_checkpoint",), num_epochs=3)).execute()
+    Session.open(small_config(run_dir="out", lr_schedulers=("model_checkpoint",), num_epochs=3)).run()
     assert Path("out/best.safetensors").is_file()

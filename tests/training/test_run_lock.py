@@ -19,8 +19,8 @@ from ringlet import RunConfig, Trainer
 from ringlet.cli.main import main
 from ringlet.errors import UsageError
 from ringlet.training import run_lock
-from ringlet.training.run import Run
 from ringlet.training.run_lock import LOCK, RunLock, is_held
+from ringlet.training.session import Session
 
 SMALL: dict[str, Any] = {"num_epochs": 2, "steps_per_epoch": 2, "local_batch_size": 8, "evaluate": False}
 HOLD = "import sys; from pathlib import Path; from ringlet.training.run_lock import RunLock; \
@@ -163,13 +163,13 @@ class TestLock:
 
 class TestRuns:
     def test_a_live_job_is_refused_before_anything_changes(self) -> None:
-        Run(RunConfig(**SMALL, run_dir="run", checkpoint_every="1 steps")).execute()
+        Session.open(RunConfig(**SMALL, run_dir="run", checkpoint_every="1 steps")).run()
         assert is_held(Path("run")) is False
         with other_process(Path("run")) as process:
             before = files(Path("run"))
             for point in ("auto", "1", "epoch:1"):
                 with pytest.raises(UsageError, match=f"in use by pid {process.pid}"):
-                    Run(RunConfig(**SMALL, run_dir="run", checkpoint_every="1 steps", resume=point))
+                    Session.open(RunConfig(**SMALL, run_dir="run", checkpoint_every="1 steps", resume=point))
                 with pytest.raises(UsageError, match=f"in use by pid {process.pid}"):
                     Trainer(**SMALL, run_dir="run", checkpoint_every="1 steps").fit(resume=point)
             assert main(["resume", "run", "--num-epochs", "3"]) == 2
@@ -181,37 +181,37 @@ class TestRuns:
         def look(_: object) -> None:
             held.append(is_held(Path("run")))
 
-        Run(RunConfig(**SMALL, run_dir="run")).execute([look])
-        Run(RunConfig(**SMALL | {"num_epochs": 3}, run_dir="run", resume="auto")).execute([look])
+        Session.open(RunConfig(**SMALL, run_dir="run")).run([look])
+        Session.open(RunConfig(**SMALL | {"num_epochs": 3}, run_dir="run", resume="auto")).run([look])
         assert set(held) == {True}
         assert is_held(Path("run")) is False
 
     def test_a_run_that_is_refused_or_fails_lets_go(self) -> None:
-        Run(RunConfig(**SMALL, run_dir="run")).execute()
+        Session.open(RunConfig(**SMALL, run_dir="run")).run()
         with pytest.raises(UsageError, match="other options"):
-            Run(RunConfig(**SMALL, run_dir="run", resume="auto", seed=9))
+            Session.open(RunConfig(**SMALL, run_dir="run", resume="auto", seed=9))
         assert is_held(Path("run")) is False
 
         def fail(_: object) -> None:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            Run(RunConfig(**SMALL | {"num_epochs": 3}, run_dir="run", resume="auto")).execute([fail])
+            Session.open(RunConfig(**SMALL | {"num_epochs": 3}, run_dir="run", resume="auto")).run([fail])
         assert is_held(Path("run")) is False
 
     def test_break_lock_is_for_one_time(self) -> None:
-        Run(RunConfig(**SMALL, run_dir="run", break_lock=True)).execute()
+        Session.open(RunConfig(**SMALL, run_dir="run", break_lock=True)).run()
         leave_note(Path("run"))
         with pytest.raises(UsageError, match="give --break-lock"):
-            Run(RunConfig(**SMALL, run_dir="run", resume="auto"))
+            Session.open(RunConfig(**SMALL, run_dir="run", resume="auto"))
         assert main(["resume", "run"]) == 2
         assert main(["resume", "run", "--break-lock"]) == 0
 
     def test_a_restarted_job_takes_over_from_a_machine_that_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        Run(RunConfig(**SMALL, run_dir="run")).execute()
+        Session.open(RunConfig(**SMALL, run_dir="run")).run()
         leave_note(Path("run"))
         monkeypatch.setattr("ringlet.training.resuming.current_attempt", lambda: 1)
-        Run(RunConfig(**SMALL, run_dir="run", resume="auto")).execute()
+        Session.open(RunConfig(**SMALL, run_dir="run", resume="auto")).run()
 
 
 def test_of_many_processes_at_once_one_has_it(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from ringlet import RunConfig, Trainer, load_model
 from ringlet.data import Dataset, load_dataset
 from ringlet.data.shapes import ShapesSource
 from ringlet.errors import ConfigError, DataError, SpecError
-from ringlet.training.assemble import make_augmentation
+from ringlet.training.components import make_augmentation
 from ringlet.training.metrics import split_losses
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 SMALL: dict[str, Any] = {
     "model": "unet",
@@ -53,9 +53,9 @@ def test_folders_of_images_and_masks_are_learned_and_validated_on_their_own_vali
     kind: str, shape_folder: Callable[..., Path]
 ) -> None:
     folder = shape_folder()
-    run = Run(RunConfig(**SMALL | {"dataset": f"{kind}:{folder}", "num_samples": None}, run_dir="out"))
-    assert [len(part) for part in (run.trainer.dataset.train, run.trainer.dataset.validation)] == [12, 4]
-    result = run.execute()
+    session = Session.open(RunConfig(**SMALL | {"dataset": f"{kind}:{folder}", "num_samples": None}, run_dir="out"))
+    assert [len(part) for part in (session.dataset.train, session.dataset.validation)] == [12, 4]
+    result = session.run()
     assert list(result.epochs[0]) == ["dice", "iou", "loss", "val_dice", "val_iou", "val_loss"]
     assert {
         name.removeprefix("val_"): value for name, value in result.epochs[0].items() if "val_" in name
@@ -63,16 +63,18 @@ def test_folders_of_images_and_masks_are_learned_and_validated_on_their_own_vali
 
 
 def test_a_trained_model_is_evaluated_at_its_own_size(shape_folder: Callable[..., Path]) -> None:
-    run = Run(RunConfig(**SMALL | {"dataset": f"folder:{shape_folder()}", "num_samples": None}, run_dir="out"))
-    result = run.execute()
+    session = Session.open(
+        RunConfig(**SMALL | {"dataset": f"folder:{shape_folder()}", "num_samples": None}, run_dir="out")
+    )
+    result = session.run()
     assert load_model("out", batch_size=8).evaluate() == result.test
 
 
 def test_several_classes_are_learned_evaluated_and_drawn(shape_folder: Callable[..., Path]) -> None:
     options = {**SMALL, "dataset": f"masks:{shape_folder(4)}", "num_samples": None, "num_classes": 4}
-    run = Run(RunConfig(**options, metrics=("iou", "pixel_accuracy"), rotate_images=True, run_dir="out"))
-    result = run.execute()
-    assert run.trainer.loss == "categorical_cross_entropy"
+    session = Session.open(RunConfig(**options, metrics=("iou", "pixel_accuracy"), rotate_images=True, run_dir="out"))
+    result = session.run()
+    assert session.loss == "categorical_cross_entropy"
     assert set(result.test) == {"iou", "accuracy", "loss"}
     assert load_model("out", batch_size=8).evaluate() == result.test
     assert Path("out/pictures/epoch-0001.png").is_file()

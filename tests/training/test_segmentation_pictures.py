@@ -13,9 +13,20 @@ from ringlet import RunConfig, Trainer
 from ringlet.comm.single import SingleCommunicator
 from ringlet.data.shapes import ShapesSource
 from ringlet.training.events import EpochFinished
-from ringlet.training.panels import GAP, LINE, Sample, draw_sheet, fitted, image_panel, mask_panel
-from ringlet.training.pictures import ValidationPictures, evenly_spaced, predicted_mask, remove_pictures_after
-from ringlet.training.run import Run
+from ringlet.training.pictures import (
+    GAP,
+    LINE,
+    Sample,
+    ValidationPictures,
+    draw_sheet,
+    evenly_spaced,
+    fitted,
+    image_panel,
+    mask_panel,
+    predicted_mask,
+    remove_pictures_after,
+)
+from ringlet.training.session import Session
 
 SMALL: dict[str, Any] = {
     "model": "unet",
@@ -47,22 +58,22 @@ def panels(path: str, num_rows: int) -> list[list[np.ndarray]]:
 
 
 def test_every_epoch_leaves_one_picture() -> None:
-    Run(RunConfig(**SMALL)).execute()
+    Session.open(RunConfig(**SMALL)).run()
     assert names() == ["epoch-0001.png", "epoch-0002.png", "epoch-0003.png"]
 
 
 def test_a_picture_shows_image_truth_and_prediction_of_the_model_at_that_moment() -> None:
     predictions = []
-    run = Run(RunConfig(**SMALL))
-    source = run.trainer.dataset.validation
+    session = Session.open(RunConfig(**SMALL))
+    source = session.dataset.validation
     assert source is not None
     inputs, targets = source.read(np.array([0, 6, 12, 19]))
 
     def keep(event: object) -> None:
         if isinstance(event, EpochFinished):
-            predictions.append(run.trainer.predict(inputs))
+            predictions.append(session.predict(inputs))
 
-    run.execute([keep])
+    session.run([keep])
     for epoch, predicted in enumerate(predictions, 1):
         for row, (image, truth, prediction) in enumerate(panels(f"out/pictures/epoch-{epoch:04d}.png", 4)):
             np.testing.assert_array_equal(image, np.moveaxis(inputs[row], 0, 2).repeat(8, 0).repeat(8, 1))
@@ -72,7 +83,7 @@ def test_a_picture_shows_image_truth_and_prediction_of_the_model_at_that_moment(
 
 @pytest.mark.parametrize(("num_pictures", "expected"), [(0, 0), (1, 1), (3, 3), (100, 20)])
 def test_their_number_is_an_option(num_pictures: int, expected: int) -> None:
-    Run(RunConfig(**SMALL | {"num_epochs": 1}, num_pictures=num_pictures)).execute()
+    Session.open(RunConfig(**SMALL | {"num_epochs": 1}, num_pictures=num_pictures)).run()
     assert names() == (["epoch-0001.png"] if num_pictures else [])
     if num_pictures:
         with Image.open("out/pictures/epoch-0001.png") as picture:
@@ -84,31 +95,32 @@ def test_without_masks_or_validation_nothing_is_drawn(changes: dict[str, Any]) -
     options = {**SMALL, "num_epochs": 1, **changes}
     if changes.get("dataset"):
         options |= {"model_options": {}, "image_size": None}
-    Run(RunConfig(**options)).execute()
+    Session.open(RunConfig(**options)).run()
     assert names() == []
 
 
 def test_a_resumed_run_draws_the_same_samples_and_forgets_later_pictures() -> None:
-    Run(RunConfig(**SMALL, checkpoint_every="1 epochs", keep=0)).execute()
+    Session.open(RunConfig(**SMALL, checkpoint_every="1 epochs", keep=0)).run()
     before = {name: Path("out/pictures", name).read_bytes() for name in names()}
     Path("out/pictures/mine.png").write_bytes(b"keep me")
     resumed = RunConfig(**SMALL | {"num_epochs": 2}, checkpoint_every="1 epochs", keep=0, resume="epoch:1")
     with pytest.warns(UserWarning, match="supersedes the checkpoints"):
-        Run(resumed).execute()
+        Session.open(resumed).run()
     assert Path("out/superseded/1/pictures/epoch-0003.png").read_bytes() == before["epoch-0003.png"]
     assert names() == ["epoch-0001.png", "epoch-0002.png", "mine.png"]
     assert Path("out/pictures/epoch-0002.png").read_bytes() == before["epoch-0002.png"]
 
 
 def test_pictures_do_not_change_what_is_learned() -> None:
-    results = [Run(RunConfig(**SMALL | {"run_dir": f"out{count}"}, num_pictures=count)).execute() for count in (0, 4)]
+    results = [
+        Session.open(RunConfig(**SMALL | {"run_dir": f"out{count}"}, num_pictures=count)).run() for count in (0, 4)
+    ]
     assert results[0].epochs == results[1].epochs
 
 
 def test_a_folder_that_cannot_be_written_does_not_end_the_training() -> None:
-    run = Run(RunConfig(**SMALL))
     said: list[str] = []
-    run.say = said.append  # type: ignore[method-assign]
+    session = Session.open(RunConfig(**SMALL), say=said.append)
 
     def spoil(event: object) -> None:
         if isinstance(event, EpochFinished) and event.epoch == 1:
@@ -116,7 +128,7 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_training() -> None:
             Path("out/pictures").rmdir()
             Path("out/pictures").write_text("in the way")
 
-    assert run.execute([spoil]).num_epochs == 3
+    assert session.run([spoil]).num_epochs == 3
     assert len([line for line in said if "out/pictures" in line and "the next picture is tried" in line]) == 1
 
 
@@ -139,15 +151,15 @@ def test_nothing_half_written_stays_behind(monkeypatch: pytest.MonkeyPatch) -> N
     said: list[str] = []
     source = ShapesSource((3, 16, 16), 8)
     pictures = ValidationPictures(source, 2, SingleCommunicator(), Path("pictures"), said.append)
-    pictures.take(np.arange(8), np.zeros((8, 1, 16, 16), np.float32))
-    pictures.draw(1)
-    pictures.draw(2)
+    pictures.take_outputs(np.arange(8), np.zeros((8, 1, 16, 16), np.float32))
+    pictures.after_validation(1)
+    pictures.after_validation(2)
     assert list(Path("pictures").iterdir()) == []
     assert [line.split(":")[0] for line in said] == ["cannot write pictures/epoch-0001.png"]
     assert "the disk or quota is full (No space left on device): " in said[0]
     assert said[0].endswith(" are free. The run goes on; the next picture is tried as planned")
     monkeypatch.setattr(Image.Image, "save", whole)
-    pictures.draw(3)
+    pictures.after_validation(3)
     assert [path.name for path in Path("pictures").iterdir()] == ["epoch-0003.png"]
     assert said[1:] == ["the picture can be written again"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringlet.training import step_threads
-from ringlet.training.step_threads import StepThreads
+from ringlet.training import devices
+from ringlet.training.devices import StepThreads
 
 
 class Machine:
@@ -66,7 +66,7 @@ def test_a_machine_that_becomes_busy_is_noticed_at_once_and_one_that_becomes_qui
     machine.train(step, 2)
     assert shares(machine) > 0.9
     machine.seconds = {"one": 0.002, "all": 0.001}
-    machine.train(step, step_threads.LONGEST_PAUSE_SECONDS)
+    machine.train(step, devices.LONGEST_PAUSE_SECONDS)
     machine.history.clear()
     machine.train(step, 10)
     assert shares(machine) < 0.1

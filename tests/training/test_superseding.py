@@ -16,7 +16,7 @@ from ringlet import RunConfig, Trainer
 from ringlet.checkpoint import Checkpoint, CheckpointStore, manifest
 from ringlet.errors import CheckpointError, UsageError
 from ringlet.optim import SGD
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 OPTIONS: dict[str, Any] = {
     "model": "vgg1dobn",
@@ -38,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        Run(RunConfig(**OPTIONS)).execute()
+        Session.open(RunConfig(**OPTIONS)).run()
         return folder / "run"
 
 
@@ -48,10 +48,10 @@ def _copy(finished: Path) -> None:
 
 
 def resume(point: str, **changes: Any) -> list[str]:
-    run = Run(RunConfig(**{**OPTIONS, "resume": point, **changes}))
-    said = list(run.remarks)
-    run.say = said.append  # type: ignore[method-assign]
-    run.execute()
+    said: list[str] = []
+    session = Session.open(RunConfig(**{**OPTIONS, "resume": point, **changes}), say=said.append)
+    said += session.remarks
+    session.run()
     return said
 
 
@@ -60,15 +60,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_run_cut_off_right_after_it_resumed_has_lost_nothing(finished: Path) -> None:
-    run = Run(RunConfig(**OPTIONS, resume="epoch:1"))
     said: list[str] = []
-    run.say = said.append  # type: ignore[method-assign]
+    session = Session.open(RunConfig(**OPTIONS, resume="epoch:1"), say=said.append)
 
     def cut(_: object) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run.execute([cut])
+        session.run([cut])
     assert "resuming from step 5 supersedes the checkpoints of steps 10, 15, 20" in said[0]
     assert "ringlet resume run/superseded/1" in said[0]
     before, kept = files(finished), files(Path("run/superseded/1"))
@@ -81,10 +80,10 @@ def test_a_run_cut_off_right_after_it_resumed_has_lost_nothing(finished: Path) -
 
 def test_what_was_superseded_can_be_resumed(finished: Path) -> None:
     resume("5", num_epochs=2)
-    back = Run(RunConfig(**OPTIONS | {"run_dir": "run/superseded/1"}, resume="auto"))
+    back = Session.open(RunConfig(**OPTIONS | {"run_dir": "run/superseded/1"}, resume="auto"))
     assert back.continuation is not None
     assert back.continuation.step == 20
-    assert back.execute().num_steps == 0
+    assert back.run().num_steps == 0
     again = resume("5", num_epochs=2)
     assert "run/superseded/2" in again[-1]
     assert CheckpointStore("run/superseded/1/checkpoints").steps() == [10, 15, 20]
@@ -231,7 +230,7 @@ def test_a_run_directory_is_on_disk_before_it_has_its_name(monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", noted_rename)
-    Run(RunConfig(**OPTIONS | {"run_dir": "deep/er/new", "num_epochs": 0})).execute()
+    Session.open(RunConfig(**OPTIONS | {"run_dir": "deep/er/new", "num_epochs": 0})).run()
     place = done.index(("rename", "new"))
     drafts = [name for kind, name in done[:place] if kind == "fsync" and name.startswith(".new-")]
     assert ("fsync", "config.toml") in done[:place]

@@ -13,7 +13,7 @@ from watched import STEPS, LoggedRun, Watched
 from ringlet.cli.main import main
 from ringlet.config import RunConfig
 from ringlet.training.events import EpochStarted, EventLog, PhasesMeasured, StepFinished
-from ringlet.training.run import Run
+from ringlet.training.session import Session
 
 pytestmark = pytest.mark.xdist_group("browser")
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model="unet", model_options={"levels": 2, "width": 4}, dataset="shapes", num_samples=24, image_size=(16, 16),
         num_epochs=2, run_dir=str(path), threads=1,
     )  # fmt: skip
-    Run(config).execute()
+    Session.open(config).run()
     return path
 
 

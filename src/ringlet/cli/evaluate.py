@@ -42,8 +42,8 @@ def evaluate(
     from time import perf_counter
 
     from ringlet.cli import display
+    from ringlet.training.devices import blas_threads
     from ringlet.training.loaded_model import load_model
-    from ringlet.training.threads import blas_threads
 
     loaded = load_model(model, batch_size=batch_size, kernels=kernels, threads=threads)
     data = _load_data(loaded, dataset or loaded.dataset_name, dataset_path, dataset_test_path)

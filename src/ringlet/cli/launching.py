@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,6 +42,8 @@ MinWorkers = Annotated[
         "--min-workers", metavar="INT", help="Go on without hosts that do not answer, if so many remain", min=1
     ),
 ]
+RESOLVED = "--resolved"
+Resolved = Annotated[str | None, typer.Option(RESOLVED, metavar="JSON", hidden=True, help="for workers: all options")]
 
 
 def launch_plan(
@@ -65,35 +68,47 @@ def launch_plan(
     return LaunchPlan(num_workers, machines, launcher, threads, output, restarts, min_workers)
 
 
-def start_workers(
-    arguments: Sequence[str],
-    plan: LaunchPlan | None,
-    config: RunConfig | None = None,
-    point: str = "",
-    *,
-    wants_mpi: bool = False,
-) -> int | None:
+def start_workers(arguments: Sequence[str], plan: LaunchPlan | None, *, wants_mpi: bool = False) -> int | None:
     """Start this command line on all workers and give its exit code; None if this process is to do the work itself.
 
-    A process that a launcher has started already joins the others instead. For restarts a run gives its ``config`` and
-    ``point``, the option that names the checkpoint to go on from: what it names counts until there is a newer one.
-    ``wants_mpi``: the verb uses MPI beside Ringlet's own exchange.
+    A process that a launcher has started already joins the others instead. ``wants_mpi``: the verb uses MPI beside
+    Ringlet's own exchange.
     """
     if plan is None:
         return None
     from ringlet.launch import relaunch
     from ringlet.launch.plan import must_start
 
-    if not must_start(plan):
-        return None
-    if config is None or not plan.restarts:
-        return relaunch(arguments, plan, wants_mpi=wants_mpi)
+    return relaunch(arguments, plan, wants_mpi=wants_mpi) if must_start(plan) else None
+
+
+def start_run(config: RunConfig, plan: LaunchPlan, *, json: bool) -> int:
+    """Start a run on all workers and give its exit code.
+
+    The configuration is read once, here: workers are given all of it as text, wherever they are, and look at no file,
+    variable or option again. With restarts what ``resume`` names counts until there is a newer checkpoint.
+    """
+    from ringlet.launch import relaunch
     from ringlet.training.run_directory import CHECKPOINTS
 
-    again = (point, "auto") if config.resume not in (None, "auto") else ()
+    if not plan.restarts:
+        return relaunch(_for_workers(config, json=json), plan)
+    again = ("--resume", "auto") if config.resume not in (None, "auto") else ()
     with _fixed_directory(config) as path:
-        fixed = [*arguments, *(() if config.run_dir else ("--run-dir", str(path)))]
-        return relaunch(fixed, plan, checkpoints=path / CHECKPOINTS, again=again)
+        arguments = _for_workers(config.replace(run_dir=str(path)), json=json)
+        return relaunch(arguments, plan, checkpoints=path / CHECKPOINTS, again=again)
+
+
+def _for_workers(config: RunConfig, *, json: bool) -> list[str]:
+    """The command line of a worker."""
+    return ["train", RESOLVED, dumps(config.to_dict()), *(["--json"] if json else [])]
+
+
+def resolved_config(text: str, changes: Mapping[str, Any]) -> RunConfig:
+    """The configuration that a worker was given, with what its launcher has added for this attempt."""
+    from ringlet.config import RunConfig, gather
+
+    return RunConfig(**loads(text)).replace(**gather(None, None, changes).values)
 
 
 def delivered(exit_code: int, *, json: bool) -> int:

@@ -16,9 +16,7 @@ from ringlet.cli.launching import (
     NumWorkers,
     Output,
     Restarts,
-    delivered,
     launch_plan,
-    start_workers,
 )
 from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import UsageError
@@ -32,7 +30,6 @@ EXAMPLES = (
 
 
 def resume(
-    ctx: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
     *,
     num_workers: NumWorkers = None,
@@ -54,7 +51,7 @@ def resume(
     may be given again: --num-epochs for more epochs, -n for another number of workers, --checkpoint-every, --keep,
     --threads and the like.
     """
-    from ringlet.cli.train import execute
+    from ringlet.cli.train import start_or_execute
     from ringlet.config import gather
     from ringlet.training.run_directory import CONFIG
 
@@ -68,10 +65,7 @@ def resume(
     if num_workers is None and hosts is None and hostfile is None:
         num_workers = _workers_before(run)
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads, restarts, min_workers)
-    exit_code = start_workers(ctx.obj, plan, config, "--at")
-    if exit_code is not None:
-        return delivered(exit_code, json=json)
-    return execute(config, settings.remarks, json=json)
+    return start_or_execute(config, settings.remarks, plan, json=json)
 
 
 def _workers_before(run: Path) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,22 +17,23 @@ from ringlet.cli.launching import (
     MinWorkers,
     NumWorkers,
     Output,
+    Resolved,
     Restarts,
     as_attempt,
     delivered,
     launch_plan,
-    start_workers,
+    resolved_config,
+    start_run,
 )
 from ringlet.cli.options import RunCommand, one_file, with_run_options
 from ringlet.errors import EXIT_OK
-from ringlet.output_streams import losses, outlive_output
+from ringlet.output_streams import outlive_output
 
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
-    from ringlet.training.callbacks import Callback
-    from ringlet.training.events import Event
-    from ringlet.training.run import Run, RunResult
-    from ringlet.training.trainer import Trainer
+    from ringlet.launch import LaunchPlan
+    from ringlet.training.progress import RunResult
+    from ringlet.training.session import Session
 
 EXAMPLES = (
     ("ringlet train", "a small network on built-in digits, within seconds"),
@@ -44,7 +46,6 @@ EXAMPLES = (
 
 
 def train(
-    ctx: typer.Context,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="TOML file with options")] = None,
     *,
     num_workers: NumWorkers = None,
@@ -59,6 +60,7 @@ def train(
         typer.Option("--config", metavar="FILE", help="the same; see `ringlet init`, and config.toml of any run"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
+    resolved: Resolved = None,
     **values: Any,
 ) -> int:
     """Train a network and write its run directory.
@@ -72,33 +74,48 @@ def train(
 
     outlive_output()
     given = {name: value for name, value in values.items() if value is not None}
+    if resolved is not None:
+        return execute(resolved_config(resolved, given), (), json=json)
     settings = gather(one_file(file, config), os.environ, given)
     run_config = settings.build()
     threads = run_config.threads
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
-    exit_code = start_workers(ctx.obj, plan, run_config, "--resume")
-    if exit_code is not None:
-        return delivered(exit_code, json=json)
-    return execute(as_attempt(run_config), settings.remarks, json=json)
+    return start_or_execute(run_config, settings.remarks, plan, json=json)
+
+
+def start_or_execute(config: RunConfig, remarks: Sequence[str], plan: LaunchPlan | None, *, json: bool) -> int:
+    """Start the workers of the plan and stay with them, or do the run as the worker that this process is."""
+    from ringlet.cli import display
+    from ringlet.launch import must_start
+
+    if plan is None or not must_start(plan):
+        return execute(config, remarks, json=json)
+    for remark in remarks:
+        display.note(remark)
+    return delivered(start_run(config, plan, json=json), json=json)
 
 
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     """Do the run as one of its workers; the leader tells what happens."""
+    from ringlet.cli import display
+    from ringlet.cli.progress import create_display
     from ringlet.trackers.registry import find_trackers
+    from ringlet.training.session import Session
 
     trackers = find_trackers(config.log)
-    run = _prepare(config)
-    if not run.is_leader:
-        run.execute()
+    session = Session.open(as_attempt(config), say=display.note)
+    if not session.is_leader:
+        session.run()
         return EXIT_OK
-    from ringlet.cli import display
-
-    run.say = display.note  # type: ignore[method-assign]
-    run.besides = _OutputLosses()  # type: ignore[method-assign]
-    for remark in (*remarks, *run.remarks):
+    for remark in (*remarks, *session.remarks):
         display.note(remark)
-    _describe(run, run.config)
-    result = _execute(run, trackers)
+    _describe(session)
+    with closing(create_display(display.errors_console())) as view:
+        result = session.run([view], trackers)
+    for remark in session.strategy.remarks:
+        display.note(remark)
+    if result.profile is not None:
+        _print_profile(result.profile)
     if json:
         display.print_json(result.to_dict())
     else:
@@ -106,68 +123,31 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     return EXIT_OK
 
 
-class _OutputLosses:
-    """What of the output of this process was lost since it was asked before: the log can still tell."""
-
-    def __init__(self) -> None:
-        self._told: set[int] = set()
-
-    def __call__(self) -> list[Event]:
-        from ringlet.training.events import OutputLost
-
-        fresh = {stream: loss for stream, loss in losses.items() if stream not in self._told}
-        self._told |= fresh.keys()
-        return [OutputLost(loss.stream, loss.reason) for loss in fresh.values()]
-
-
-def _prepare(config: RunConfig) -> Run:
-    """Import the heavy parts, then check all input."""
-    from ringlet.training.run import Run
-
-    return Run(config)
-
-
-def _describe(run: Run, config: RunConfig) -> None:
+def _describe(session: Session) -> None:
     """The network and all parameters of the run, on stderr."""
     from ringlet.cli import display
     from ringlet.cli.layers import layer_table
 
-    trainer, console = run.trainer, display.errors_console()
-    display.heading(f"**** Model {trainer.spec.name}: {trainer.spec.num_parameters:,} parameters")
-    console.print(layer_table(trainer.spec))
+    console, config, spec, dataset = display.errors_console(), session.config, session.spec, session.dataset
+    display.heading(f"**** Model {spec.name}: {spec.num_parameters:,} parameters")
+    console.print(layer_table(spec))
     display.heading("**** Parameters:")
-    shown = {**config.to_dict(), "learning_rate": trainer.optimizer.learning_rate, "loss_func": trainer.loss}
-    shown |= {"metrics": trainer.metrics, "kernels": trainer.kernels.name, "device": trainer.device}
+    shown = {**config.to_dict(), "learning_rate": session.optimizer.learning_rate, "loss_func": session.loss}
+    shown |= {"metrics": session.metrics, "kernels": session.kernels.name, "device": session.device}
     console.print(display.pairs({name: display.plain_value(shown[name]) for name in config.names() if name in shown}))
-    sizes = {name: getattr(trainer.dataset, name) for name in ("train", "validation", "test")}
-    display.heading(_workers_line(trainer))
+    sizes = {name: getattr(dataset, name) for name in ("train", "validation", "test")}
+    display.heading(_workers_line(session))
     counts = ", ".join(f"{len(source):,} {name}" for name, source in sizes.items() if source is not None)
-    display.heading(f"**** Data set {trainer.dataset.name}: {counts} samples of shape {trainer.dataset.input_shape}")
+    display.heading(f"**** Data set {dataset.name}: {counts} samples of shape {dataset.input_shape}")
 
 
-def _workers_line(trainer: Trainer) -> str:
+def _workers_line(session: Session) -> str:
     """``**** Workers: 4 on 2 machines (mpi), global batch of 256 samples in 4 shards``."""
-    comm = trainer.comm
+    comm = session.comm
     machines = "" if len(comm.local_sizes) == 1 else f" on {len(comm.local_sizes)} machines"
     kind = "" if comm.size == 1 else f" ({comm.name})"
-    shards = "" if trainer.num_shards == 1 else f" in {trainer.num_shards} shards"
-    return f"**** Workers: {comm.size}{machines}{kind}, global batch of {trainer.global_batch_size} samples{shards}"
-
-
-def _execute(run: Run, trackers: Callable[[Path], Sequence[Callback]]) -> RunResult:
-    from ringlet.cli import display
-    from ringlet.cli.progress import create_display
-
-    view = create_display(display.errors_console())
-    try:
-        result = run.execute([view], trackers)
-    finally:
-        view.close()
-    for remark in run.trainer.strategy.remarks:
-        display.note(remark)
-    if result.profile is not None:
-        _print_profile(result.profile)
-    return result
+    shards = "" if session.num_shards == 1 else f" in {session.num_shards} shards"
+    return f"**** Workers: {comm.size}{machines}{kind}, global batch of {session.global_batch_size} samples{shards}"
 
 
 def _print_profile(profile: Sequence[Mapping[str, float]]) -> None:

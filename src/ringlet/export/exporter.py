@@ -20,9 +20,9 @@ from ringlet.export.samples import SampleFinder
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
 from ringlet.inference.description import WEIGHTS, Description, Weights, describe
 from ringlet.launch.cores import usable_cores
+from ringlet.training.devices import blas_threads
 from ringlet.training.loaded_model import LoadedModel, load_model
 from ringlet.training.run_directory import MODEL
-from ringlet.training.threads import blas_threads
 
 Target = Literal["openvino", "onnx", "torch", "keras"]
 

@@ -19,7 +19,7 @@ from ringlet.data import Dataset, Source, dataset_names, load_dataset
 from ringlet.errors import DataError, RingletError, UnknownNameError, UsageError
 from ringlet.inference.inputs import list_inputs
 from ringlet.inference.preprocessing import Preprocessing
-from ringlet.training.assemble import make_dataset
+from ringlet.training.components import make_dataset
 from ringlet.training.loaded_model import LoadedModel
 from ringlet.training.run_directory import CONFIG
 

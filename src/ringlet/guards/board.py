@@ -1,13 +1,19 @@
 """What the ranks of a machine tell each other about their progress, in memory that all of them see.
 
 Every rank writes its own row and reads all of them, at any time and without waiting: a rank that hangs cannot answer
-questions, but what it wrote last remains.
+questions, but what it wrote last remains. Below the board: what can be seen of a process from inside (the stacks of its
+threads) and from outside (whether it runs at all).
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any, final
 
 import numpy as np
@@ -16,12 +22,14 @@ from numpy.typing import NDArray
 from ringlet.comm.channel.fence import lock_fence, memory_fence
 from ringlet.comm.channel.layout import process_namespace
 from ringlet.comm.contract import Communicator
-from ringlet.guards.processes import process_state
 
 MAX_PLACE = 240
 MAX_STACKS = 24_000
 """Bytes of a rank's stacks; of more the rest is cut off."""
 PRESENCE = ("has not begun training", "here", "has left training")
+_STATES = {"T": "stopped", "t": "stopped", "Z": "ended", "X": "ended"}
+_COMMUNICATION = "ringlet.comm."
+MAX_FRAMES = 60
 
 ROW = np.dtype(
     [
@@ -165,3 +173,59 @@ class Board:
             silence=max(0.0, now - float(row["heartbeat"])),
             state=process_state(int(row["process"])) if same else "unknown",
         )
+
+
+def process_state(process: int) -> str:
+    """``running``, ``stopped``, ``ended``, or ``unknown`` where there is no ``/proc``."""
+    if not Path("/proc/self/stat").exists():
+        return "unknown"
+    with suppress(OSError):
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        return _STATES.get(text.rpartition(")")[2].split()[0], "running")
+    return "ended"
+
+
+def whereabouts(thread: int) -> tuple[bool, str]:
+    """Whether a thread of this process is in a collective, and in words where it is."""
+    frames = _frames(sys._current_frames().get(thread))
+    inside = next((number for number, frame in enumerate(frames) if _is_communication(frame)), None)
+    if inside is None:
+        return False, f"in {_shown(frames[0])}" if frames else "at an unknown place"
+    while inside + 1 < len(frames) and _is_communication(frames[inside + 1]):
+        inside += 1
+    caller = f", called by {_shown(frames[inside + 1])}" if inside + 1 < len(frames) else ""
+    return True, f"waiting in {frames[inside].f_code.co_name}{caller}"
+
+
+def all_stacks() -> str:
+    """Where every thread of this process is, innermost call first. Reads no file: the disk may be what hangs."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    own = threading.get_ident()
+    lines = []
+    for thread, frame in sys._current_frames().items():
+        if thread == own:
+            continue
+        lines.append(f"thread {names.get(thread, thread)}:")
+        lines += [f"  {_located(inner)}" for inner in _frames(frame)[:MAX_FRAMES]]
+    return "\n".join(lines)
+
+
+def _frames(frame: FrameType | None) -> list[FrameType]:
+    """A stack, innermost call first."""
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _is_communication(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_COMMUNICATION)
+
+
+def _shown(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+
+
+def _located(frame: FrameType) -> str:
+    return f'File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}'

@@ -11,21 +11,22 @@ that hangs?
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from statistics import median
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Self, final
 
 from ringlet.comm.contract import Communicator
-from ringlet.errors import EXIT_RANK_DIED
+from ringlet.errors import EXIT_RANK_DIED, ConfigError
 from ringlet.forks import Owner
-from ringlet.guards.board import Board, Status
-from ringlet.guards.pace import Pace
-from ringlet.guards.processes import all_stacks, whereabouts
+from ringlet.guards.board import Board, Status, all_stacks, whereabouts
 from ringlet.launch import messages
 
 LOOK_SECONDS = 0.5
@@ -44,6 +45,10 @@ LAUNCHER_SECONDS = 4.0
 """How long the launcher has for ending this process once it has been told; it needs about half of it."""
 LAST_SECONDS = 8.0
 """After so long the process ends whatever hangs, flushing its streams included."""
+LEAST_SECONDS = 30.0
+MANY_TIMES = 10.0
+"""The limit is so many times the usual time between two signs of progress, and never below the least."""
+_NUM_INTERVALS = 31
 
 
 @final
@@ -268,3 +273,33 @@ def _show_stacks_on_signal() -> bool:
     except (AttributeError, ValueError, RuntimeError, OSError):  # no real error output
         return False
     return True
+
+
+@final
+class Pace:
+    """Time without progress, and its limit: the given one, or one that follows the median of what was usual."""
+
+    def __init__(self, limit_seconds: float | None = None) -> None:
+        if limit_seconds is not None and not limit_seconds > 0:
+            raise ConfigError(f"a limit of {limit_seconds} s without progress: expected more than 0")
+        self._given = limit_seconds
+        self._intervals: deque[float] = deque(maxlen=_NUM_INTERVALS)
+        self._seen = 0
+        self.longest_gap = math.inf
+        """So much of the time between two notes counts: a job that was suspended and goes on has not stalled."""
+        self.idle = 0.0
+        """Seconds since the last sign of progress."""
+
+    def note(self, count: int, elapsed: float) -> None:
+        """``elapsed`` more seconds have gone by, and there were ``count`` signs of progress in all."""
+        self.idle += min(elapsed, self.longest_gap)
+        if count != self._seen:
+            self._intervals.append(self.idle / (count - self._seen))
+            self._seen, self.idle = count, 0.0
+
+    @property
+    def limit(self) -> float:
+        """Seconds that may go by without progress."""
+        if self._given is not None:
+            return self._given
+        return max(LEAST_SECONDS, MANY_TIMES * median(self._intervals)) if self._intervals else LEAST_SECONDS

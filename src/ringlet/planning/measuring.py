@@ -164,14 +164,14 @@ class Walker:
 
     def __init__(self, config: RunConfig, local_batch_size: int, comm: Communicator) -> None:
         from ringlet.comm.single import SingleCommunicator
-        from ringlet.training import assemble
+        from ringlet.training import components
         from ringlet.training.events import EventLog
         from ringlet.training.trainer import Trainer
 
         config = config.replace(local_batch_size=local_batch_size, checkpoint_every="never", on_nan="skip")
         self._folder = tempfile.TemporaryDirectory(prefix="ringlet-plan-")
         self._log = EventLog(Path(self._folder.name) / "events.ndjson")  # as rank 0 of a run, for which all wait
-        dataset = replace(assemble.make_dataset(config), validation=None, test=None)
+        dataset = replace(components.make_dataset(config), validation=None, test=None)
         self._trainer = Trainer(
             dataset=dataset, config=config, communicator=SingleCommunicator(), callbacks=[self._log, self._note]
         )
@@ -216,7 +216,7 @@ class Walker:
 
     def walk(self, seconds: float) -> list[float]:
         """Train for about so long; the seconds of every step that counts, without its update."""
-        from ringlet.training.interrupts import Control
+        from ringlet.training.observers import Control
 
         self._times: list[float] = []
         self._control, self._last, self._end = Control(), perf_counter(), perf_counter() + seconds
@@ -257,7 +257,7 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> tuple[Ca
     from ringlet.optim import Segment
     from ringlet.strategies.contract import Layout
     from ringlet.strategies.synchronous import Options, Synchronous
-    from ringlet.training.assemble import make_optimizer
+    from ringlet.training.components import make_optimizer
 
     dtype = np.dtype(config.dtype)
     number = max(1, num_bytes // dtype.itemsize)

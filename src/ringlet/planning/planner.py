@@ -169,7 +169,7 @@ def _answer(request: Request, scenario: Scenario, goal: Goal, remarks: Sequence[
 
 def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
     """The data, or synthetic ones of the same shape if they are not at hand; and the samples of an epoch."""
-    from ringlet.training.assemble import make_dataset
+    from ringlet.training.components import make_dataset
 
     name = config.dataset.lower().replace("_", "-")
     known = KNOWN_SIZES.get(name)
@@ -194,12 +194,12 @@ def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
 
 
 def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Workload]:
-    from ringlet.training import assemble
+    from ringlet.training import components
 
-    spec = assemble.make_spec(config, dataset)
-    assemble.check_fit(spec, dataset)
-    loss, _ = assemble.make_figures(config, dataset, spec)
-    optimizer, _ = assemble.make_optimizer(config)
+    spec = components.make_spec(config, dataset)
+    components.check_fit(spec, dataset)
+    loss, _ = components.make_metrics(config, dataset, spec)
+    optimizer, _ = components.make_optimizer(config)
     return spec, loss, describe_workload(spec, np.dtype(config.dtype).itemsize, len(optimizer.state_names))
 
 

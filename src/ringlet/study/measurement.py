@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError
-from ringlet.training.logged_values import number, whole
+from ringlet.training.events import number, whole
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": ("forward", "backward", "metrics"),

@@ -20,7 +20,7 @@ from ringlet.study.engines import engine_and_backend, resolve_engine
 from ringlet.study.grid import Cell, build_cells, global_batch
 from ringlet.study.options import ALL, AUTO, MAX_RUNS, StudyOptions, models_and_datasets, read_options
 from ringlet.study.targets import find_metric, parse_target
-from ringlet.training.assemble import check_fit, make_dataset, make_figures, make_spec
+from ringlet.training.components import check_fit, make_dataset, make_metrics, make_spec
 
 EPOCH_FLOPS = 4e11
 """Arithmetic of an epoch with ``steps = auto``: seconds on a core of today."""
@@ -127,7 +127,7 @@ def _parts(options: StudyOptions, model: str, dataset: str) -> tuple[Dataset, Mo
     check_fit(spec, loaded)
     target = parse_target(options.target)
     if target is not None:
-        reported = ["loss", *make_figures(config, loaded, spec)[1]]
+        reported = ["loss", *make_metrics(config, loaded, spec)[1]]
         find_metric(target[0], [*reported, *(f"val_{name}" for name in reported if loaded.validation is not None)])
     return loaded, spec
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,11 +11,21 @@ from typing import final
 from ringlet.comm import world
 from ringlet.errors import FileWriteError
 from ringlet.io.disk import Saving
-from ringlet.trackers.points import Points, Values
-from ringlet.training.events import Event, RunEnded, RunResumed, RunStarted
+from ringlet.training.events import (
+    EpochFinished,
+    Evaluated,
+    Event,
+    PhasesMeasured,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    StalenessMeasured,
+    StepFinished,
+)
 
 _SQLITE_REFUSALS = (8, 10, 13)
 """Codes of SQLite: a read-only file, an error of the disk, a full disk."""
+Values = dict[str, float]
 
 
 def _warn(message: str) -> None:
@@ -102,3 +113,66 @@ class Tracker(ABC):
         """Write what is left, for programs that use a :class:`~ringlet.Trainer` without a run directory."""
         if self._is_open and not self._is_off:
             self._end("finished")
+
+
+@final
+class Points:
+    """Turns events into names and values at a step, the same for all trackers; keeps the step, which some do not tell.
+
+    ====================  ======================================================================================
+    ``step/NAME``         loss and metrics of one batch
+    ``train/NAME``        … of an epoch, on training data
+    ``val/NAME``          … on validation data
+    ``test/NAME``         … on test data, before and after training
+    ``learning_rate``     of every step
+    ``samples_per_second``  of every epoch, training alone
+    ``epoch``             how many are finished
+    ``time/PHASE``        seconds of an epoch, mean over ranks (:data:`ringlet.timeline.PHASES`)
+    ``staleness/mean``    … and ``staleness/max``: of an epoch's gradients, where workers do not wait for each other
+    ====================  ======================================================================================
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def of(self, event: Event) -> Values:
+        """The values of an event at :attr:`step`; empty for events without any. Values that are not finite are kept."""
+        match event:
+            case RunResumed():
+                self.step = event.step
+            case StepFinished():
+                self.step = event.step
+                return {**_named("step", event.figures), "learning_rate": event.learning_rate}
+            case EpochFinished():
+                self.step = event.step
+                return _of_epoch(event)
+            case Evaluated():
+                return _named("test", event.figures)
+            case PhasesMeasured():
+                return _of_phases(event)
+            case StalenessMeasured():
+                return {"staleness/mean": event.mean, "staleness/max": float(event.max)}
+        return {}
+
+
+def finite(values: Values) -> Values:
+    """Without NaN and infinity, for tools that cannot keep them."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _named(kind: str, figures: object) -> Values:
+    assert hasattr(figures, "items")
+    return {f"{kind}/{name}": float(value) for name, value in figures.items()}
+
+
+def _of_epoch(event: EpochFinished) -> Values:
+    validated = {name[4:]: value for name, value in event.figures.items() if name.startswith("val_")}
+    trained = {name: value for name, value in event.figures.items() if not name.startswith("val_")}
+    values = {**_named("train", trained), **_named("val", validated)}
+    return {**values, "samples_per_second": event.samples_per_second, "epoch": float(event.epoch)}
+
+
+def _of_phases(event: PhasesMeasured) -> Values:
+    num_ranks = max(len(event.seconds), 1)
+    sums = [sum(own[place] for own in event.seconds) for place in range(len(event.phases))]
+    return {f"time/{phase}": total / num_ranks for phase, total in zip(event.phases, sums, strict=True)}

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, final
 from ringlet.component import option
 from ringlet.errors import UsageError
 from ringlet.libraries import require
-from ringlet.trackers.base import Tracker
-from ringlet.trackers.points import Values, finite
+from ringlet.trackers.base import Tracker, Values, finite
 from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import RunStarted
 

@@ -11,8 +11,7 @@ from ringlet.component import Problem, option
 from ringlet.errors import FileWriteError, UsageError
 from ringlet.io.disk import write_whole
 from ringlet.libraries import require
-from ringlet.trackers.base import Tracker
-from ringlet.trackers.points import Values
+from ringlet.trackers.base import Tracker, Values
 from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import RunStarted
 

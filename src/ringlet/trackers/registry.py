@@ -10,7 +10,7 @@ from ringlet.component import Component, Registry
 from ringlet.libraries import check_installed
 
 if TYPE_CHECKING:
-    from ringlet.training.callbacks import Callback
+    from ringlet.training.observers import Callback
 
 TRACKERS: Registry[type[TrackerConfig]] = Registry("tracker", package="ringlet.trackers", group="trackers")
 

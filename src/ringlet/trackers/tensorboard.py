@@ -13,8 +13,7 @@ from ringlet.component import option
 from ringlet.errors import UsageError
 from ringlet.io.disk import Appender
 from ringlet.libraries import require
-from ringlet.trackers.base import Tracker
-from ringlet.trackers.points import Values
+from ringlet.trackers.base import Tracker, Values
 from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import RunStarted
 

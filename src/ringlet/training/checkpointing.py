@@ -1,6 +1,7 @@
-"""When checkpoints are written, what goes into them, and how a run goes on from one.
+"""When checkpoints are written, what goes into them, and how a run resumes from one.
 
-Every rank has a keeper: copying the state is a collective, writing it is the business of rank 0, in the background.
+Every rank has a checkpointer: copying the state is a collective, writing it is the business of rank 0, in the
+background.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
@@ -27,7 +29,8 @@ from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.strategies.finite import first_not_finite
-from ringlet.training.finite import check_finite
+from ringlet.training.divergence import check_finite
+from ringlet.training.observers import RankObserver
 from ringlet.training.progress import Progress
 
 AUTO_SECONDS = 10.0
@@ -38,41 +41,8 @@ SECONDS_TO_FINISH = 5.0
 """How long a run that fails waits for the checkpoint that is being written."""
 
 
-class Keeper(Protocol):
-    """What the loop tells after every step and epoch; every rank must do so."""
-
-    def after_step(self) -> None:
-        """A step was taken."""
-
-    def after_epoch(self, *, is_best: bool) -> None:
-        """An epoch is finished, its figures are known."""
-
-    def finish(self) -> None:
-        """Training ends: keep what was reached, and do not return before it is on disk."""
-
-    def abandon(self) -> None:
-        """Training ends with an error."""
-
-
-@final
-class NoKeeper:
-    """Keeps nothing."""
-
-    def after_step(self) -> None:
-        """Nothing happens."""
-
-    def after_epoch(self, *, is_best: bool) -> None:
-        """Nothing happens."""
-
-    def finish(self) -> None:
-        """Nothing happens."""
-
-    def abandon(self) -> None:
-        """Nothing happens."""
-
-
 @dataclass(frozen=True)
-class Parts:
+class TrainingState:
     """The parts of a run that a checkpoint holds."""
 
     spec: ModelSpec
@@ -87,41 +57,48 @@ class Parts:
 
 
 @final
-class CheckpointKeeper:
+class Checkpointer(RankObserver):
     """Writes checkpoints into ``directory`` by the configuration's rules.
 
-    ``events_position`` tells how long the event log is (rank 0 only): a run that goes on from here cuts it there. A
+    ``events_position`` tells how long the event log is (rank 0 only): a run that resumes from here cuts it there. A
     last checkpoint that cannot be written is an error at the end, or that of the caller who has given ``saving``.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        state: TrainingState,
         directory: Path,
         say: Say,
         events_position: Callable[[], int] = lambda: 0,
         saving: Saving | None = None,
+        best_step: int | None = None,
     ) -> None:
-        self._parts, self._events_position = parts, events_position
+        self._state, self._events_position = state, events_position
         self._saving, self._must_check = saving or Saving(say), saving is None
-        self._interval = Interval.parse(parts.config.checkpoint_every)
-        self._rank = parts.strategy.comm.rank
+        self._interval = Interval.parse(state.config.checkpoint_every)
+        self._rank = state.strategy.comm.rank
         self._writer: BackgroundWriter | None = None
         self._store: CheckpointStore | None = None
         if self._rank == 0:
             self._store = CheckpointStore(directory, say=say)
             self._writer = BackgroundWriter(self._store)
         self._saved_step, self._saved_at, self._blocked = -1, monotonic(), 0.0
-        self.best_step: int | None = None
+        self.best_step = best_step
 
     def after_step(self) -> None:
         """Save if so many steps are over."""
-        if self._interval.unit == "steps" and self._parts.progress.num_steps % self._interval.count == 0:
+        if self._interval.unit == "steps" and self._state.progress.num_steps % self._interval.count == 0:
             self.save()
+
+    def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
+        """A checkpoint has none of them."""
+
+    def after_validation(self, epoch: int) -> None:
+        """What validation gave is saved with the epoch."""
 
     def after_epoch(self, *, is_best: bool) -> None:
         """Save if so many epochs are over, or if it is the best one so far."""
-        progress = self._parts.progress
+        progress = self._state.progress
         if is_best:
             self.best_step = progress.num_steps
         due = self._interval.unit == "epochs" and progress.num_epochs % self._interval.count == 0
@@ -134,16 +111,16 @@ class CheckpointKeeper:
         if self._writer is not None and not self._writer.busy:
             cost = self._blocked + self._writer.processor_seconds
             is_time[0] = monotonic() - self._saved_at >= max(AUTO_SECONDS, cost / AUTO_SHARE)
-        return bool(self._parts.strategy.comm.broadcast(is_time)[0])
+        return bool(self._state.strategy.comm.broadcast(is_time)[0])
 
     def finish(self) -> None:
         """Save the last state, if that was not done, and wait until it is on disk."""
-        if self._parts.progress.num_steps > 0:
+        if self._state.progress.num_steps > 0:
             self.save()
         self._settle()
         if self._must_check:
             self._saving.check()
-        self._parts.strategy.comm.barrier()
+        self._state.strategy.comm.barrier()
 
     def abandon(self) -> None:
         """Training ends with an error: a checkpoint that is being written is worth a moment."""
@@ -153,61 +130,61 @@ class CheckpointKeeper:
     def save(self) -> None:
         """Copy the state (all ranks) and write it (rank 0, in the background); each step once.
 
-        A step that ends an epoch may have been saved before its validation: a run that goes on from there validates.
+        A step that ends an epoch may have been saved before its validation: a run that resumes from there validates.
         What is not finite is not written: DivergedError is raised on all ranks.
         """
-        progress, comm = self._parts.progress, self._parts.strategy.comm
+        progress, comm = self._state.progress, self._state.strategy.comm
         if progress.num_steps == self._saved_step:
             return
         self._saved_step, self._saved_at = progress.num_steps, monotonic()
         self._settle()
-        self._parts.strategy.settle()
+        self._state.strategy.settle()
         comm.barrier()
         faults.reach("save", self._rank, progress.num_steps)
-        values, optimizer = self._parts.strategy.save()
+        values, optimizer = self._state.strategy.save()
         self._check_finite(values, optimizer)
-        progress = progress_of_all_ranks(self._parts)
+        progress = progress_of_all_ranks(self._state)
         if self._writer is not None:
             self._writer.submit(self._checkpoint(values, optimizer, progress))
         self._blocked = monotonic() - self._saved_at
 
     def _check_finite(self, values: Floats, optimizer: Mapping[str, Any]) -> None:
-        parts = self._parts
-        saved = FlatTensors.allocate((*parts.spec.parameters, *parts.spec.state), values.dtype, values)
+        state = self._state
+        saved = FlatTensors.allocate((*state.spec.parameters, *state.spec.state), values.dtype, values)
         consequence = "No checkpoint is written, older ones are kept"
-        check_finite(parts.strategy.comm, parts.progress, saved, optimizer=optimizer, consequence=consequence)
+        check_finite(state.strategy.comm, state.progress, saved, optimizer=optimizer, consequence=consequence)
 
     def _settle(self) -> None:
         """Wait for the last write; a failure is told and does not end the run."""
         if self._writer is None or self._store is None:
             return
         self._saving.attempt("checkpoint", self._writer.wait, is_needed=True, is_refusal=_is_unwritten)
-        if self._parts.config.keep:
-            self._store.prune(self._parts.config.keep, () if self.best_step is None else (self.best_step,))
+        if self._state.config.keep:
+            self._store.prune(self._state.config.keep, () if self.best_step is None else (self.best_step,))
 
     def _checkpoint(self, values: Any, optimizer: Mapping[str, Any], progress: Progress) -> Checkpoint:
-        parts, comm = self._parts, self._parts.strategy.comm
-        infos = (*parts.spec.parameters, *parts.spec.state)
+        state, comm = self._state, self._state.strategy.comm
+        infos = (*state.spec.parameters, *state.spec.state)
         training = {
             "progress": progress.to_dict(),
-            "optimizer": _described(parts.optimizer),
-            "schedule": parts.schedule.state_dict(),
+            "optimizer": _described(state.optimizer),
+            "schedule": state.schedule.state_dict(),
             "best_step": self.best_step,
             "events_bytes": self._events_position(),
-            "global_batch_size": parts.global_batch_size,
-            "num_shards": parts.strategy.num_shards,
+            "global_batch_size": state.global_batch_size,
+            "num_shards": state.strategy.num_shards,
             "num_workers": comm.size,
             "num_machines": len(comm.local_sizes),
         }
         return Checkpoint(
-            step=parts.progress.num_steps,
-            spec=parts.spec,
+            step=state.progress.num_steps,
+            spec=state.spec,
             tensors=FlatTensors.allocate(infos, values.dtype, values).views,
-            metadata=parts.metadata,
-            optimizer=optimizer if parts.config.checkpoint_optimizer else {},
+            metadata=state.metadata,
+            optimizer=optimizer if state.config.checkpoint_optimizer else {},
             training=training,
             history=tuple(progress.epochs),
-            config=parts.config.to_dict(),
+            config=state.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
 
@@ -216,9 +193,9 @@ def _is_unwritten(error: Exception) -> bool:
     return isinstance(error, CheckpointError)
 
 
-def progress_of_all_ranks(parts: Parts) -> Progress:
+def progress_of_all_ranks(state: TrainingState) -> Progress:
     """How far the run has come, where each rank has counted for itself too; every rank must call."""
-    strategy, progress = parts.strategy, parts.progress
+    strategy, progress = state.strategy, state.progress
     if strategy.lockstep:
         return progress
     own = np.array([progress.num_skipped, *progress.totals])
@@ -228,25 +205,25 @@ def progress_of_all_ranks(parts: Parts) -> Progress:
     return replace(progress, num_skipped=int(num_skipped), totals=totals)
 
 
-def restore(parts: Parts, checkpoint: Checkpoint | None, say: Say) -> int | None:
-    """Go on from what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
-    comm = parts.strategy.comm
+def restore(state: TrainingState, checkpoint: Checkpoint | None, say: Say) -> int | None:
+    """Take over what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
+    comm = state.strategy.comm
     faults.reach("load", comm.rank, 0)
     told = None if checkpoint is None else json.dumps([checkpoint.training, list(checkpoint.history)]).encode()
     training, history = json.loads(comm.broadcast_bytes(told))
     progress = training.get("progress", {})
-    _check_optimizer(parts.optimizer, training.get("optimizer"))
+    _check_optimizer(state.optimizer, training.get("optimizer"))
     values = optimizer = None
     if checkpoint is not None:
-        values, optimizer = _flat(parts, checkpoint), checkpoint.optimizer
-        if not optimizer and parts.strategy.state_names:
+        values, optimizer = _flat(state, checkpoint), checkpoint.optimizer
+        if not optimizer and state.strategy.state_names:
             say("the checkpoint holds the model only: the optimizer starts from scratch")
-            optimizer = {name: np.zeros(parts.spec.num_parameters, values.dtype) for name in parts.strategy.state_names}
-    parts.strategy.load(values, optimizer)
-    parts.progress.load(progress, history or progress.get("epochs", ()))  # format 1 had the history in the progress
-    if comm.rank != 0 and not parts.strategy.lockstep:
-        parts.progress.totals, parts.progress.num_skipped = [], 0  # rank 0 counts on for all
-    parts.schedule.load_state_dict(training.get("schedule", {}))
+            optimizer = {name: np.zeros(state.spec.num_parameters, values.dtype) for name in state.strategy.state_names}
+    state.strategy.load(values, optimizer)
+    state.progress.load(progress, history or progress.get("epochs", ()))  # format 1 had the history in the progress
+    if comm.rank != 0 and not state.strategy.lockstep:
+        state.progress.totals, state.progress.num_skipped = [], 0  # rank 0 counts on for all
+    state.schedule.load_state_dict(training.get("schedule", {}))
     best_step = training.get("best_step")
     return best_step if isinstance(best_step, int) else None
 
@@ -272,13 +249,13 @@ def _check_optimizer(optimizer: Optimizer, stored: Any) -> None:
     )
 
 
-def _flat(parts: Parts, checkpoint: Checkpoint) -> Any:
-    if checkpoint.spec != parts.spec:
+def _flat(state: TrainingState, checkpoint: Checkpoint) -> Any:
+    if checkpoint.spec != state.spec:
         raise CheckpointError(
-            f"the checkpoint holds network '{checkpoint.spec.name}', which is not this run's '{parts.spec.name}': "
+            f"the checkpoint holds network '{checkpoint.spec.name}', which is not this run's '{state.spec.name}': "
             "continue with the network of the saved run"
         )
-    infos = (*parts.spec.parameters, *parts.spec.state)
+    infos = (*state.spec.parameters, *state.spec.state)
     dtype = next(iter(checkpoint.tensors.values())).dtype
     flat = FlatTensors.allocate(infos, dtype)
     for name, view in flat.views.items():

@@ -1,4 +1,4 @@
-"""What happens in a run, as plain records, and the writer of ``events.ndjson``.
+"""What happens in a run, as plain records; the writer of ``events.ndjson``, and what its readers may take for a number.
 
 Every figure of a run appears in exactly one kind of event. A callback receives these objects; the log holds one JSON
 object per line: ``{"event": "epoch_finished", "time": …, …}``. Epochs and steps count from 1, as people do.
@@ -12,7 +12,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +23,13 @@ from ringlet.io.disk import Appender, Saving, Say, explain
 
 Figures = Mapping[str, float]
 _CHUNK_BYTES = 1 << 16
+MAX_NUMBER = 1e100
+"""Far above any figure of a run. What readers compute of numbers below these limits (sums over ranks and epochs, rates)
+stays finite, as JSON needs it: ten to the two hundredth of them still have a finite sum."""
+MAX_COUNT = 1 << 53
+"""What a browser's numbers hold exactly."""
+MAX_TIME = 1e12
+"""Seconds since 1970: thirty thousand years."""
 
 
 @dataclass(frozen=True)
@@ -268,14 +275,10 @@ class EventLog:
         *,
         cut_at: int | None = None,
         say: Say = warnings.warn,
-        besides: Callable[[], Iterable[Event]] = tuple,
     ) -> None:
-        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen.
-
-        ``besides`` gives events that no one announces; it is asked before every event.
-        """
+        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
         self.path = path
-        self._clock, self._besides, self._saving = clock, besides, Saving(say)
+        self._clock, self._saving = clock, Saving(say)
         self._owner = Owner()
         self._num_lost, self._reason = 0, ""
         try:
@@ -288,11 +291,6 @@ class EventLog:
         """Write one event; the running means are left out, as they follow from the steps."""
         if not self._owner.is_here:  # what a copy of the rank does on its way out is no event of the run
             return
-        for other in self._besides():
-            self._write(other)
-        self._write(event)
-
-    def _write(self, event: Event) -> None:
         line = self._line(event)
         if not self._saving.attempt(f"line of {self.path.name}", lambda: self._append(line)):
             self._num_lost += 1
@@ -366,3 +364,25 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+# -- what readers of a log may use: it is a file, and nothing in it is what it says it is ------------------------------
+def number(value: Any) -> float | None:
+    """A number of sensible size; None for anything else, such as NaN, which logs hold as text."""
+    if type(value) is int and abs(value) <= MAX_NUMBER:
+        return float(value)
+    if type(value) is float and math.isfinite(value) and abs(value) <= MAX_NUMBER:
+        return value
+    return None
+
+
+def whole(value: Any) -> int | None:
+    """A number of things; None for anything else."""
+    found = number(value)
+    return int(found) if found is not None and 0 <= found < MAX_COUNT else None
+
+
+def moment(value: Any) -> float | None:
+    """A time in seconds since 1970; None for anything else."""
+    found = number(value)
+    return found if found is not None and 0 <= found <= MAX_TIME else None

@@ -18,12 +18,12 @@ from ringlet.errors import DivergedError
 from ringlet.optim import Decision, Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import PHASES, PhaseTotals
-from ringlet.training.checkpointing import Keeper, NoKeeper
+from ringlet.training.devices import StepThreads
+from ringlet.training.divergence import ADVICE, check_finite, explain_divergence
 from ringlet.training.events import (
     EpochFinished,
     EpochResumed,
     EpochStarted,
-    Event,
     PhasesMeasured,
     StalenessMeasured,
     StepFinished,
@@ -32,24 +32,17 @@ from ringlet.training.events import (
     TrainingStopped,
     ValidationStarted,
 )
-from ringlet.training.figures import ShardFigures
-from ringlet.training.finite import ADVICE, check_finite
-from ringlet.training.interrupts import Control, Stop, agree_on_stopping, interruption
-from ringlet.training.meter import Meter
-from ringlet.training.pictures import NoPictures, Pictures
+from ringlet.training.metric_sums import Meter, ShardSums
+from ringlet.training.observers import Control, Observers, Stop, agree_on_stopping, interruption
 from ringlet.training.progress import Progress
-from ringlet.training.step import StepResult, explain_divergence, training_step
-from ringlet.training.step_threads import StepThreads
-
-Emit = Callable[[Event], None]
-
-
-def _nobody(*_: object) -> None:
-    """Nobody watches."""
-
+from ringlet.training.step import StepResult, training_step
 
 MAX_SKIPPED = 100
 """Steps without an update that a run may have."""
+
+
+def _ignore(*_: object) -> None:
+    """No one watches."""
 
 
 @dataclass(frozen=True)
@@ -65,96 +58,95 @@ class Loop:
     seed: int
     progress: Progress
     timeline: PhaseTotals = field(default_factory=PhaseTotals)
-    keeper: Keeper = field(default_factory=NoKeeper)
-    pictures: Pictures = field(default_factory=NoPictures)
     skip_bad: bool = False
     """Whether a step that is not finite is skipped rather than the end of training."""
-    report: Callable[[int | str], None] = _nobody
+    report: Callable[[int | str], None] = _ignore
     """Told at every step, and between them what is being done: for whoever watches that the rank gets on."""
-    check: Callable[[int], None] = _nobody
+    check: Callable[[int], None] = _ignore
     """Called with a step's number when all ranks hold the same, on all of them: for whoever compares replicas."""
     threads: StepThreads = field(default_factory=StepThreads)
 
-    def run(self, last_epoch: int, emit: Emit, control: Control) -> Stop | None:
-        """Train until ``last_epoch`` epochs are done in all, or somebody's ``control`` says stop; says why then."""
+    def run(self, last_epoch: int, observers: Observers) -> tuple[Stop | None, TrainingFinished]:
+        """Train until ``last_epoch`` epochs are done in all, or the control of any rank says stop; gives why, then."""
         start, before = perf_counter(), replace(self.progress)
-        stop = agree_on_stopping(self.strategy.comm, control)
+        stop = agree_on_stopping(self.strategy.comm, observers.control)
         while stop is None and self.progress.num_epochs < last_epoch:
-            stop = self._epoch(last_epoch, emit, control)
+            stop = self._epoch(last_epoch, observers)
         self.report("saving")
-        self.keeper.finish()
+        observers.finish()
         progress = self.progress
         if stop is not None:
-            emit(TrainingStopped(progress.running_epoch, progress.num_steps, stop.reason))
+            observers(TrainingStopped(progress.running_epoch, progress.num_steps, stop.reason))
         seconds, trained = perf_counter() - start, progress.num_samples - before.num_samples
         counts = progress.num_epochs - before.num_epochs, progress.num_steps - before.num_steps
-        emit(TrainingFinished(*counts, trained, seconds, trained / max(seconds, 1e-9)))
-        return stop
+        finished = TrainingFinished(*counts, trained, seconds, trained / max(seconds, 1e-9))
+        observers(finished)
+        return stop, finished
 
-    def _epoch(self, last: int, emit: Emit, control: Control) -> Stop | None:
+    def _epoch(self, last: int, observers: Observers) -> Stop | None:
         """One epoch, or what is left of it; an interruption leaves it unfinished."""
-        epoch, start = self.progress.num_epochs, perf_counter()
+        epoch, start, control = self.progress.num_epochs, perf_counter(), observers.control
         about = epoch + 1, last, self.train.num_steps, self.train.num_samples
         done = self.progress.step_in_epoch
-        emit(EpochResumed(*about, done, self.train.num_read(done)) if done else EpochStarted(*about))
+        observers(EpochResumed(*about, done, self.train.num_read(done)) if done else EpochStarted(*about))
         self.timeline.take()
         meter = Meter(self.metrics)
         if self.progress.totals:
             meter.add_totals(self.progress.totals)
-        rate, interrupted = self._steps(epoch, meter, emit, control)
+        rate, interrupted = self._steps(epoch, meter, observers)
         if interrupted:
             return interruption(control.wish)
         trained = perf_counter()
         staleness = self.strategy.staleness()
         if staleness is not None:
-            emit(StalenessMeasured(epoch + 1, staleness.mean, staleness.max, staleness.histogram))
-        figures = self._means_of_epoch(meter)
+            observers(StalenessMeasured(epoch + 1, staleness.mean, staleness.max, staleness.histogram))
+        metrics = self._means_of_epoch(meter)
         if self.validation is not None:
-            emit(ValidationStarted(epoch + 1, self.validation.num_samples))
+            observers(ValidationStarted(epoch + 1, self.validation.num_samples))
             self.timeline.mark("validation")
             with self.threads.as_in_steps():
-                validated = self._validate(self.validation, control)
+                validated = self._validate(self.validation, observers)
             if validated is None:
                 return interruption(control.wish)
-            figures |= validated.means("val_")
-            self.pictures.draw(epoch + 1)
-        decision = self.schedule.on_epoch_end(epoch, figures)
-        self._finish_epoch(figures)
-        emit(PhasesMeasured(epoch + 1, PHASES, self._phases_of_all_ranks()))
+            metrics |= validated.means("val_")
+            observers.after_validation(epoch + 1)
+        decision = self.schedule.on_epoch_end(epoch, metrics)
+        self._finish_epoch(metrics)
+        observers(PhasesMeasured(epoch + 1, PHASES, self._phases_of_all_ranks()))
         times = start, trained, perf_counter()
-        emit(self._finished(figures, decision, rate, times, last, self.train.num_read(done)))
+        observers(self._finished(metrics, decision, rate, times, last, self.train.num_read(done)))
         if decision.stop_reason is not None:
             control.stop(decision.stop_reason)
         stop = agree_on_stopping(self.strategy.comm, control)
         self.progress.stopped = stop.reason if stop is not None and not stop.interrupted else None
-        self.keeper.after_epoch(is_best=decision.save)
+        observers.after_epoch(is_best=decision.save)
         return stop
 
-    def _validate(self, loader: BatchLoader, control: Control) -> Meter | None:
+    def _validate(self, loader: BatchLoader, observers: Observers) -> Meter | None:
         return evaluate(
             self.replica,
             loader,
             self.metrics,
             self.strategy.comm,
             self.strategy.num_shards,
-            control,
+            observers.control,
             report=self.report,
-            take=self.pictures.take,
+            take=observers.take_outputs,
         )
 
-    def _finish_epoch(self, figures: dict[str, float]) -> None:
+    def _finish_epoch(self, metrics: dict[str, float]) -> None:
         progress = self.progress
         progress.num_epochs += 1
         progress.step_in_epoch = 0
         progress.totals = []
-        progress.epochs.append({name: float(value) for name, value in figures.items()})
+        progress.epochs.append({name: float(value) for name, value in metrics.items()})
 
-    def _steps(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool]:
+    def _steps(self, epoch: int, meter: Meter, observers: Observers) -> tuple[float, bool]:
         """The steps of one epoch; gives the last learning rate, and whether a rank was interrupted.
 
         When this returns, or raises DivergedError, all ranks hold the same parameters; when it returns, finite ones.
         """
-        rate, interrupted, failure = self._steps_apart(epoch, meter, emit, control)
+        rate, interrupted, failure = self._steps_apart(epoch, meter, observers)
         if not self.strategy.lockstep:
             self.strategy.settle()
             self.check(self.progress.num_steps)
@@ -165,7 +157,7 @@ class Loop:
         check_finite(self.strategy.comm, self.progress, replica.parameters, replica.state)
         return rate, interrupted
 
-    def _steps_apart(self, epoch: int, meter: Meter, emit: Emit, control: Control) -> tuple[float, bool, str]:
+    def _steps_apart(self, epoch: int, meter: Meter, observers: Observers) -> tuple[float, bool, str]:
         """The steps of one epoch on this rank; also why it cannot go on, which others need not know of yet."""
         progress, failure = self.progress, ""
         rate = self._rate(epoch, max(progress.step_in_epoch - 1, 0), max(progress.num_steps - 1, 0))
@@ -175,30 +167,30 @@ class Loop:
                 rate = self._rate(epoch, batch.step_in_epoch, progress.num_steps)
                 step = progress.num_steps + 1
                 with self.threads:
-                    result = self._step(batch, step, rate, control)
+                    result = self._step(batch, step, rate, observers.control)
                 progress.num_steps, progress.step_in_epoch = step, batch.step_in_epoch + 1
                 if result.problem is None:
                     progress.num_samples += batch.num_global
-                    meter.add_totals(result.figures.totals)
+                    meter.add_totals(result.metrics.totals)
                     progress.totals = meter.totals
-                    means = result.figures.means(), meter.means()
-                    emit(StepFinished(epoch + 1, step, progress.step_in_epoch, batch.num_global, rate, *means))
+                    means = result.metrics.means(), meter.means()
+                    observers(StepFinished(epoch + 1, step, progress.step_in_epoch, batch.num_global, rate, *means))
                 elif self.skip_bad:
-                    failure = failure or self._skipped(result.problem, epoch, emit)
+                    failure = failure or self._skipped(result.problem, epoch, observers)
                 else:
                     failure = failure or explain_divergence(batch, step, result.problem)
-                if (failure and self.strategy.lockstep) or self._is_over(result, step, control, failure):
+                if (failure and self.strategy.lockstep) or self._is_over(result, step, observers, failure):
                     return rate, True, failure
                 self.timeline.mark("data")
         return rate, False, failure
 
-    def _is_over(self, result: StepResult, step: int, control: Control, failure: str) -> bool:
+    def _is_over(self, result: StepResult, step: int, observers: Observers, failure: str) -> bool:
         """End a step; whether all ranks stop after it."""
-        strategy, wants_to_stop = self.strategy, control.interrupted or bool(failure)
+        strategy, wants_to_stop = self.strategy, observers.control.interrupted or bool(failure)
         stop = strategy.end_step(step, wants_to_stop=wants_to_stop)
         if strategy.agreed:
             self.check(step)
-        self.keeper.after_step()
+        observers.after_step()
         alone = strategy.comm.size == 1 and wants_to_stop
         return stop or alone or (strategy.lockstep and result.interrupted)
 
@@ -212,7 +204,7 @@ class Loop:
         return whole.means()
 
     def _of_all_ranks(self, meter: Meter) -> Meter:
-        """The figures of all ranks, where each has counted its own."""
+        """The metrics of all ranks, where each has counted its own."""
         if self.strategy.lockstep:
             return meter
         whole = Meter(self.metrics)
@@ -228,10 +220,10 @@ class Loop:
         """The learning rate of the step after ``num_steps`` others."""
         return self.schedule.learning_rate(epoch + step_in_epoch / self.train.num_steps, num_steps)
 
-    def _skipped(self, problem: str, epoch: int, emit: Emit) -> str:
+    def _skipped(self, problem: str, epoch: int, observers: Observers) -> str:
         """Take note of a step without an update; too many of them in all are a divergence after all, told in words."""
         self.progress.num_skipped += 1
-        emit(StepSkipped(epoch + 1, self.progress.num_steps, problem))
+        observers(StepSkipped(epoch + 1, self.progress.num_steps, problem))
         if self.progress.num_skipped < MAX_SKIPPED:
             return ""
         return (
@@ -258,7 +250,7 @@ class Loop:
 
     def _finished(
         self,
-        figures: dict[str, float],
+        metrics: dict[str, float],
         decision: Decision,
         rate: float,
         times: tuple[float, float, float],
@@ -272,7 +264,7 @@ class Loop:
             epoch=self.progress.num_epochs,
             num_epochs=last,
             step=self.progress.num_steps,
-            figures=figures,
+            figures=metrics,
             learning_rate=rate,
             num_samples=num_samples,
             seconds=trained - start,
@@ -291,8 +283,8 @@ def evaluate(
     num_shards: int = 1,
     control: Control | None = None,
     *,
-    report: Callable[[int | str], None] = _nobody,
-    take: Callable[[NDArray[np.int64], NDArray[Any]], None] = _nobody,
+    report: Callable[[int | str], None] = _ignore,
+    take: Callable[[NDArray[np.int64], NDArray[Any]], None] = _ignore,
 ) -> Meter | None:
     """Loss and metrics over all samples of all ranks' loaders, in inference mode; every rank must call.
 
@@ -300,7 +292,7 @@ def evaluate(
     each batch, and what it saw both ends the pass here and tells the others. ``take`` is given the indices and outputs
     of this rank's samples.
     """
-    figures = ShardFigures(num_shards, metrics)
+    sums = ShardSums(num_shards, metrics)
     control = control or Control()
     with closing(loader.epoch(0)) as batches:
         for batch in batches:
@@ -308,12 +300,12 @@ def evaluate(
                 targets = batch.targets[start:stop]
                 with np.errstate(over="ignore", invalid="ignore"):
                     output = replica.evaluate(batch.inputs[start:stop], targets)
-                    figures.put(shard, output, targets)
+                    sums.put(shard, output, targets)
                 take(batch.indices[start:stop], output.outputs)
             report("validation")
             interrupted = control.interrupted
-            figures.flag(0, interrupted=interrupted)
+            sums.flag(0, interrupted=interrupted)
             if interrupted:
                 break
-    comm.allreduce(figures.rows, out=figures.rows)
-    return None if figures.interrupted else figures.meter()
+    comm.allreduce(sums.rows, out=sums.rows)
+    return None if sums.interrupted else sums.meter()

@@ -1,14 +1,20 @@
-"""How far a run has come: all that changes besides parameters, running statistics, optimizer and schedule."""
+"""How far a run has come, and what it gave.
+
+``Progress`` is all that changes besides parameters, running statistics, optimizer and schedule.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from ringlet.checkpoint.history import parse_number, parse_row
 from ringlet.errors import CheckpointError
+from ringlet.training.events import TrainingFinished
+from ringlet.training.observers import Stop
 
 
 @dataclass
@@ -56,3 +62,76 @@ class Progress:
             self.epochs = [parse_row(row) for row in epochs]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint does not say how far its run had come: {error}") from None
+
+
+@dataclass
+class History:
+    """One row of figures per epoch, and why training ended early, if it did."""
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    stopped: str | None = None
+    interrupted: bool = False
+    """Whether it ended in the middle of an epoch, by a signal."""
+
+    @classmethod
+    def of(cls, progress: Progress, stop: Stop | None, first: int = 0) -> Self:
+        """The history of a run after training, from the epoch at place ``first`` on."""
+        interrupted = stop is not None and stop.interrupted
+        return cls(progress.epochs[first:], None if stop is None else stop.reason, interrupted)
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __getitem__(self, name: str) -> list[float]:
+        """A column, such as ``history["val_loss"]``; KeyError if no epoch has it."""
+        column = [row[name] for row in self.epochs if name in row]
+        if not column:
+            raise KeyError(f"no figure '{name}' in the history; there are: {', '.join(self.names())}")
+        return column
+
+    def names(self) -> list[str]:
+        """All figures in the order of their first appearance."""
+        return list(dict.fromkeys(name for row in self.epochs for name in row))
+
+    def append(self, figures: Mapping[str, float]) -> None:
+        """Add the row of one epoch."""
+        self.epochs.append({name: float(value) for name, value in figures.items()})
+
+    def to_json(self) -> str:
+        """Columns by name, one entry per epoch (null where an epoch has none)."""
+        columns = {name: [row.get(name) for row in self.epochs] for name in self.names()}
+        return json.dumps(columns, indent=2) + "\n"
+
+
+@dataclass
+class RunResult:
+    """What a whole run gave; metrics are shares and losses, not per cent."""
+
+    model: str
+    dataset: str
+    num_parameters: int
+    run_dir: str | None = None
+    model_file: str | None = None
+    num_epochs: int = 0
+    num_steps: int = 0
+    num_samples: int = 0
+    seconds: float = 0.0
+    samples_per_second: float = 0.0
+    stopped: str | None = None
+    test_before: dict[str, float] | None = None
+    test: dict[str, float] | None = None
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    num_workers: int = 1
+    profile: list[dict[str, float]] | None = None
+    """Seconds of each phase, one entry per worker."""
+
+    def take(self, finished: TrainingFinished, history: History) -> None:
+        """Take over what training gave."""
+        self.num_epochs, self.num_steps = finished.num_epochs, finished.num_steps
+        self.num_samples, self.seconds = finished.num_samples, finished.seconds
+        self.samples_per_second = finished.samples_per_second
+        self.stopped, self.epochs = history.stopped, history.epochs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)

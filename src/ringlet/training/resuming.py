@@ -1,23 +1,38 @@
 """Resuming a run: the lock of its directory, which checkpoint, and what may differ from the run that wrote it.
 
 The command line and :meth:`Trainer.fit` resume by the same steps: lock, find the checkpoint, take over its state, set
-aside what came after it (:mod:`ringlet.training.superseding`).
+aside what came after it: in a run directory of its own, never deleted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringlet.checkpoint import Checkpoint, CheckpointStore
+from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig, gather
 from ringlet.errors import CheckpointError, UsageError
+from ringlet.io.disk import Say, synchronise
 from ringlet.launch.restarts import current_attempt
-from ringlet.training.run_directory import RunDirectory, run_path
+from ringlet.training.pictures import pictures_after, remove_pictures_after
+from ringlet.training.run_directory import (
+    BEST_MODEL,
+    CONFIG,
+    EVENTS,
+    MODEL,
+    SUPERSEDED,
+    RunDirectory,
+    run_path,
+    superseded_runs,
+)
 from ringlet.training.run_lock import RunLock
 
 RESTART_PATIENCE = 20.0
@@ -76,7 +91,7 @@ def lock_run(config: RunConfig) -> RunLock:
     return RunLock.acquire(run_path(config), break_lock=config.break_lock or is_restart, patience=patience)
 
 
-def find_continuation(comm: Communicator, config: RunConfig, say: Callable[[str], None]) -> Continuation | None:
+def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Continuation | None:
     """The checkpoint that ``config.resume`` names, chosen by rank 0; None without one. All ranks must call.
 
     Options that would make another run of it are refused.
@@ -102,7 +117,7 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Callable[[str]
     return Continuation(step, epoch, global_batch_size, num_workers, num_shards, events_bytes, checkpoint)
 
 
-def _find(config: RunConfig, point: ResumePoint, say: Callable[[str], None]) -> Checkpoint | None:
+def _find(config: RunConfig, point: ResumePoint, say: Say) -> Checkpoint | None:
     directory = RunDirectory(run_path(config))
     has_options = directory.config.is_file()
     if has_options:
@@ -161,3 +176,80 @@ def check_same_run(directory: Path, before: Mapping[str, Any], config: RunConfig
             f"the run in '{directory}' was started with other options: {'; '.join(differences)}. Leave them out, "
             "or choose another --run-dir"
         )
+
+
+def set_aside(directory: RunDirectory, continuation: Continuation, say: Say) -> None:
+    """Let a directory be as it was at the checkpoint that the run resumes from, but for its log; rank 0 calls."""
+    supersede(directory, continuation, say)
+    remove_pictures_after(directory.pictures, continuation.epoch)
+
+
+def supersede(directory: RunDirectory, continuation: Continuation, say: Say) -> Path | None:
+    """Keep what a run did after the checkpoint that it resumes from, if it saved anything there; rank 0 calls.
+
+    Gives the folder ``superseded/N``: a run directory with the later checkpoints, the whole log, the models and the
+    later pictures, from which that run can be resumed. The models stay in place too, until newer ones replace them.
+    """
+    store = CheckpointStore(directory.checkpoints, say=say)
+    if not any(step > continuation.step for step in store.steps()):
+        return None
+    kept = RunDirectory(_next_folder(directory.path))
+    with _explained(directory, kept):
+        make_directory(kept.checkpoints)
+        for name in (CONFIG, EVENTS, MODEL, BEST_MODEL):
+            _duplicate(directory.path / name, kept.path / name, link=name in (MODEL, BEST_MODEL))
+        synchronise(kept.path)
+    steps = store.move_after(continuation.step, kept.checkpoints)
+    _move_pictures(directory.pictures, kept.pictures, continuation.epoch, say)
+    say(
+        f"resuming from step {continuation.step} supersedes the checkpoints of {_listed(steps)}: they were moved, with "
+        f"the log and models of that time, to {kept.path}. `ringlet resume {kept.path}` gets back to them; delete that "
+        "folder when you no longer need it"
+    )
+    return kept.path
+
+
+def _next_folder(run: Path) -> Path:
+    last = max((int(folder.name) for folder in superseded_runs(run)), default=0)
+    return run / SUPERSEDED / str(last + 1)
+
+
+def _duplicate(source: Path, target: Path, *, link: bool) -> None:
+    """A second name for a file that is only ever replaced (``link``, where links work), or a copy; durable."""
+    if not source.is_file():
+        return
+    if link:
+        with suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+    synchronise(target)
+
+
+def _move_pictures(folder: Path, target: Path, epoch: int, say: Say) -> None:
+    later = pictures_after(folder, epoch)
+    try:
+        for path in later:
+            target.mkdir(exist_ok=True)
+            path.rename(target / path.name)
+    except OSError as error:
+        say(f"pictures of later epochs could not be moved to {target}: {error.strerror}")
+
+
+def _listed(steps: list[int]) -> str:
+    shown = ", ".join(map(str, steps[:8])) + (", …" if len(steps) > 8 else "")
+    return f"step{'s' * (len(steps) > 1)} {shown}"
+
+
+@contextmanager
+def _explained(directory: RunDirectory, kept: RunDirectory) -> Iterator[None]:
+    """An error before anything was moved leaves all as it was."""
+    try:
+        yield
+    except (OSError, CheckpointError) as error:
+        shutil.rmtree(kept.path, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CheckpointError(
+            f"cannot set aside the later checkpoints of {directory.path}: {reason}. Nothing was changed; make room, or "
+            "resume from the newest checkpoint"
+        ) from None

@@ -119,6 +119,19 @@ def check_run_directory(config: RunConfig) -> None:
         )
 
 
+def check_output_file(name: str, path: str | None) -> None:
+    """Refuse a file that could not be written at the end of the run."""
+    if path is None:
+        return
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise UsageError(f"{name} '{path}': folder '{folder}' does not exist. Make it first")
+    if Path(path).is_dir():
+        raise UsageError(f"{name} '{path}' is a folder: give the name of a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{name} '{path}': folder '{folder}' is not writable. Choose another")
+
+
 def run_path(config: RunConfig) -> Path:
     """Where the run directory is, or is to be."""
     if config.run_dir:

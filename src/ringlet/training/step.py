@@ -13,28 +13,19 @@ from ringlet.errors import DivergedError
 from ringlet.guards import faults
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import NO_TIMELINE, Timeline
-from ringlet.training.figures import ShardFigures, find_problem
-from ringlet.training.finite import ADVICE
-from ringlet.training.meter import Meter
+from ringlet.training.divergence import explain_divergence, find_problem
+from ringlet.training.metric_sums import Meter, ShardSums
 
 
 @dataclass(frozen=True)
 class StepResult:
     """What one step gave: over all ranks in lockstep, otherwise on this rank."""
 
-    figures: Meter
+    metrics: Meter
     interrupted: bool
     """Whether any of these ranks was asked to stop."""
     problem: str | None
     """What was not finite, if the update was skipped for it."""
-
-
-def explain_divergence(batch: Batch, step: int, problem: str) -> str:
-    """The message of the error that ends training."""
-    return (
-        f"training diverged in epoch {batch.epoch + 1}, step {batch.step_in_epoch + 1} (update {step}): {problem}. "
-        f"The update was not applied. {ADVICE}"
-    )
 
 
 def training_step(
@@ -59,7 +50,7 @@ def training_step(
     ``is_interrupted`` says whether this rank was asked to stop.
     """
     strategy.begin()
-    figures = ShardFigures(strategy.num_shards, metrics)
+    sums = ShardSums(strategy.num_shards, metrics)
     rank = strategy.comm.rank
     for shard, start, stop in batch.pieces:
         faults.reach("forward", rank, step)
@@ -77,13 +68,13 @@ def training_step(
             )
             timeline.mark("metrics")
             faults.reach("backward", rank, step, replica.gradients.flat)
-            figures.put(shard, output, targets)
-            figures.flag(shard, interrupted=is_interrupted(), replica=replica)
+            sums.put(shard, output, targets)
+            sums.flag(shard, interrupted=is_interrupted(), replica=replica)
         strategy.add(shard, output.count)
 
     faults.reach("reduce", rank, step)
-    strategy.agree(figures.rows)
-    problem = find_problem(figures, strategy)
+    strategy.agree(sums.rows)
+    problem = find_problem(sums, strategy)
     if problem is None:
         faults.reach("update", rank, step, strategy.parameters)
         problem = strategy.update(step=step, learning_rate=learning_rate, num_samples=batch.num_global)
@@ -91,4 +82,4 @@ def training_step(
         strategy.skip()
     if problem is not None and strategy.lockstep and not skip_bad:
         raise DivergedError(explain_divergence(batch, step, problem))
-    return StepResult(figures.meter(), figures.interrupted, problem)
+    return StepResult(sums.meter(), sums.interrupted, problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringlet.training.logged_values import moment, number, whole
+from ringlet.training.events import moment, number, whole
 
 __all__ = ["MAX_TEXT", "count", "figures", "moment", "number", "table", "text", "whole"]
 

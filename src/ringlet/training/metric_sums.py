@@ -1,22 +1,21 @@
-"""The figures of all shards: one row each, filled by the rank that computed the shard, added up on every rank.
+"""Loss and metrics added up over batches, shards and ranks; means weigh by samples.
 
-Rows are added in the order of the shards, so the figures of a step do not depend on the number of ranks.
+Every shard has a row, filled by the rank that computed it and added up on every rank, in the order of the shards: so
+the metrics of a step do not depend on the number of ranks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.engines.contract import Replica, StepOutput
-from ringlet.strategies.contract import Strategy
 from ringlet.strategies.finite import GRADIENT_NORM, STATE_NORM, first_not_finite, norm_bound
-from ringlet.training.meter import Meter
-from ringlet.training.metrics import metric
+from ringlet.training.metrics import MetricSum, canonical_name, metric
 
 _INTERRUPTED, _BAD_LOSS = 2, 3
 _NUM_FLAGS = 4
@@ -24,8 +23,34 @@ _NUM_FLAGS = 4
 running statistic is not, and two flags."""
 
 
+class Meter:
+    """Sums of an epoch or an evaluation: of the metrics, then of the loss."""
+
+    def __init__(self, metrics: Iterable[str]) -> None:
+        self._sums = {name: MetricSum() for name in (*map(canonical_name, metrics), "loss")}
+
+    @property
+    def totals(self) -> list[float]:
+        """The sum and the number of samples of each metric: what ranks add up (counts are exact up to 2^53)."""
+        return [value for own in self._sums.values() for value in (own.total, float(own.count))]
+
+    def add_totals(self, totals: Sequence[float]) -> None:
+        """Take what another meter has seen, by its totals."""
+        for own, total, count in zip(self._sums.values(), totals[::2], totals[1::2], strict=True):
+            own.add(total, count)
+
+    def means(self, prefix: str = "") -> dict[str, float]:
+        """The mean of each metric over all samples seen."""
+        return {prefix + name: own.mean for name, own in self._sums.items()}
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples the meter has seen."""
+        return self._sums["loss"].count
+
+
 @final
-class ShardFigures:
+class ShardSums:
     """Totals of a meter, two norms and two flags for every shard; :attr:`rows` is what ranks exchange."""
 
     def __init__(self, num_shards: int, metrics: Sequence[str]) -> None:
@@ -80,27 +105,10 @@ class ShardFigures:
         return float(total / max(count, 1.0))
 
     def meter(self) -> Meter:
-        """The figures of all shards together."""
+        """The metrics of all shards together."""
         meter = Meter(self._metrics)
         meter.add_totals(np.add.reduce(self.rows[:, _NUM_FLAGS:], axis=0).tolist())
         return meter
-
-
-def find_problem(figures: ShardFigures, strategy: Strategy) -> str | None:
-    """What is not finite, in words: the loss, or the gradient or statistic of which layer, in which shard.
-
-    In lockstep the same on every rank, and every rank must call, after the figures have been agreed on.
-    """
-    shard = figures.bad_shard()
-    if shard is None:
-        return None
-    loss = figures.loss_of(shard)
-    own = figures.bad_place(shard)
-    place = b"".join(strategy.comm.allgather_bytes(own.encode())).decode() if strategy.lockstep else own
-    where = f" in shard {shard} of {strategy.num_shards}" if strategy.num_shards > 1 else ""
-    if not math.isfinite(loss):
-        return f"the loss is {loss}{where}"
-    return f"the loss is {loss:.6g}, but {place} is not finite{where}"
 
 
 def _is_good(row: Sequence[float]) -> bool:

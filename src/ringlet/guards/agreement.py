@@ -1,27 +1,36 @@
-"""Do all replicas still hold the same bits? Looked at after every so many updates.
+"""Do the ranks agree: before the first step on what they run, and every so many steps on what they hold?
 
-A machine keeps one copy of the parameters, so replicas are machines: the ranks of each digest a part of its copy, and
-machines compare. Running statistics exist once per rank, and ranks compare. A difference means that memory or an
-exchange has failed, or that ranks run different code: training on would mix two networks into neither.
-
-A digest of a block is the exclusive or and the sum (modulo 2⁶⁴) of its 64-bit words. Every single flipped bit changes
-both; it takes about half the time of a cyclic redundancy check, because it is not to protect against anybody's
-intentions.
+A cluster where one machine has an older version, another configuration file or half of the data would train something,
+and no one would see that it is wrong. So every rank says what it has, and a difference ends all of them
+(:func:`check_same`). Replicas that should be equal are compared by digests while they train (:class:`ReplicaGuard`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+import ringlet
 from ringlet.comm.contract import Communicator
 from ringlet.data.partition import bounds
-from ringlet.errors import CommunicationError, ConfigError
+from ringlet.data.source import Source
+from ringlet.errors import EXIT_USAGE, CommunicationError, ConfigError
+from ringlet.kernels.contract import Kernels
 
+MAX_SHOWN = 5
+"""How many differences a message lists."""
+MAX_VALUE = 160
+"""Characters of a value in a message."""
+FINGERPRINT_SAMPLES = 16
+_MISSING = "nothing"
 DEFAULT_EVERY = 100
 BLOCK_BYTES = 1 << 18
 """A block is read from memory once and summed up in cache; and it is what a message can tell apart."""
@@ -30,6 +39,78 @@ _WORDS = 2
 """Of a block's digest."""
 
 Digests = NDArray[np.uint64]
+_ADVICE = (
+    "Memory or a transfer has failed, or the ranks run different code: go on from an older checkpoint, and if it "
+    "happens again, leave that machine out"
+)
+
+
+class HandshakeError(CommunicationError):
+    """Ranks that do not mean the same run. Starting them again does not help, so supervisors do not try."""
+
+    exit_code = EXIT_USAGE
+
+
+def check_same(comm: Communicator, facts: Mapping[str, str]) -> None:
+    """Raise the same :class:`HandshakeError` on all ranks if the facts of any differ from rank 0's; all must call."""
+    about = json.dumps([os.uname().nodename, dict(facts)]).encode()
+    said = [json.loads(data) for data in comm.allgather_bytes(about)]
+    host, expected = said[0]
+    differences = [
+        f"rank {rank} on {place} has {name} {_shown(own)}, rank 0 on {host} has {_shown(first)}"
+        for rank, (place, given) in enumerate(said)
+        for name, own, first in _unequal(given, expected)
+    ]
+    if differences:
+        more = len(differences) - MAX_SHOWN
+        listed = "; ".join(differences[:MAX_SHOWN]) + (f"; and {more} more differences" if more > 0 else "")
+        raise HandshakeError(
+            f"the ranks do not mean the same run: {listed}. Give every rank the same version of Ringlet, the same "
+            "configuration and the same data"
+        )
+
+
+def _unequal(given: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
+    """Name and both values of every difference; None for what a side does not have."""
+    for name in dict.fromkeys((*expected, *given)):
+        if given.get(name) != expected.get(name):
+            yield name, given.get(name), expected.get(name)
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return _MISSING
+    return f"'{value}'" if len(value) <= MAX_VALUE else f"'{value[:MAX_VALUE]}…'"
+
+
+def software_facts(kernels: Kernels) -> dict[str, str]:
+    """What the results of a rank depend on beside its configuration and data."""
+    instruction_set = getattr(kernels, "instruction_set", None)
+    facts = {
+        "version": ringlet.__version__,
+        "byte order": sys.byteorder,
+        "kernels": kernels.__name__.rpartition(".")[2] if hasattr(kernels, "__name__") else type(kernels).__name__,
+    }
+    if instruction_set is not None:
+        facts["instruction set"] = str(instruction_set())
+    else:
+        facts["NumPy"] = np.__version__  # its arithmetic is the kernels'
+    return facts
+
+
+def dataset_fingerprint(source: Source) -> str:
+    """A digest of size, shape, task and a few evenly spread samples: cheap, against confusion, not against attackers.
+
+    For all parts of a data set there is :meth:`ringlet.data.Dataset.fingerprint`.
+    """
+    about = [len(source), list(source.input_shape), source.task, source.num_classes]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    if len(source):
+        picks = np.unique(np.linspace(0, len(source) - 1, FINGERPRINT_SAMPLES).astype(np.int64))
+        for values in source.read(picks):
+            digest.update(str(values.dtype).encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()[:32]
 
 
 class ReplicaError(CommunicationError):
@@ -38,7 +119,12 @@ class ReplicaError(CommunicationError):
 
 @final
 class ReplicaGuard:
-    """Compares every ``every`` steps (0: never). ``sizes`` are numbers of elements by parameter, for messages.
+    """Do all replicas still hold the same bits? Compares every ``every`` steps (0: never).
+
+    A machine keeps one copy of the parameters, so replicas are machines: the ranks of each digest a part of its copy,
+    and machines compare. Running statistics exist once per rank, and ranks compare. A difference means that memory or
+    an exchange has failed, or that ranks run different code: training on would mix two networks into neither.
+    ``sizes`` are numbers of elements by parameter, for messages.
 
     With ``own_parameters`` every rank has a copy of the parameters, as if it were a machine. Comparisons fall due at
     every multiple of ``every``; a rank that cannot be asked just then is asked at the next chance. Every rank must make
@@ -133,14 +219,12 @@ class ReplicaGuard:
         )
 
 
-_ADVICE = (
-    "Memory or a transfer has failed, or the ranks run different code: go on from an older checkpoint, and if it "
-    "happens again, leave that machine out"
-)
-
-
 def block_digests(array: NDArray[Any], blocks: range, block_bytes: int | None = None) -> Digests:
-    """A row of two words for each of ``blocks``; without ``block_bytes`` the whole array is one block."""
+    """A row of two words for each of ``blocks``; without ``block_bytes`` the whole array is one block.
+
+    The words are the exclusive or and the sum (modulo 2⁶⁴) of the block's 64-bit words. Every flipped bit changes both;
+    it takes about half the time of a cyclic redundancy check, because it need not protect against intentions.
+    """
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     width = data.size if block_bytes is None else block_bytes
     digests = np.zeros((len(blocks), _WORDS), np.uint64)

@@ -1,0 +1,358 @@
+"""The components of a run, each made from its part of the configuration; ``session`` calls them in order.
+
+Every name and shape is checked here, before anything is written or computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringlet import optim
+from ringlet.comm.compression import parse_compression
+from ringlet.comm.contract import Communicator
+from ringlet.config import RunConfig, StrategyChoice
+from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
+from ringlet.data import Augmentation, Dataset, load_dataset
+from ringlet.data.registry import check_name
+from ringlet.engines.base import BaseReplica
+from ringlet.engines.registry import create_replica
+from ringlet.errors import ConfigError, ModelFileError, RingletError, SpecError, UnknownNameError
+from ringlet.guards.agreement import check_same, dataset_fingerprint, software_facts
+from ringlet.kernels.contract import Kernels
+from ringlet.models import zoo
+from ringlet.models.files import load_model_file
+from ringlet.models.spec import ModelSpec
+from ringlet.models.zoo.member import DATASET_FORMS
+from ringlet.optim import Optimizer, Schedule, create, options, parse_schedulers, segments_of
+from ringlet.optim.metric_names import LOSS_NAMES
+from ringlet.optim.schedules import options as schedule_options
+from ringlet.strategies import choose as strategies
+from ringlet.strategies.contract import Layout, Strategy
+from ringlet.strategies.synchronous import Options
+from ringlet.timeline import Timeline
+from ringlet.training.memory import Demand
+from ringlet.training.metrics import canonical_name, split_losses
+from ringlet.training.resuming import FREE_OPTIONS
+from ringlet.training.run_directory import MODEL
+
+OPTIMIZER_OPTIONS = ("learning_rate", "momentum", "nesterov", "beta1", "beta2", "epsilon")
+
+
+def make_dataset(config: RunConfig) -> Dataset:
+    """The data set of a run; synthetic data take the shape of the data set or network that they stand for."""
+    name, shape, classes = config.dataset, config.input_shape, config.num_classes
+    if config.use_synthetic_data or name == "synthetic":
+        name, shape, classes = _synthetic(config)
+    size = config.image_size
+    return load_dataset(
+        name,
+        path=config.dataset_path,
+        train_path=config.dataset_train_path,
+        test_path=config.dataset_test_path,
+        input_shape=shape,
+        num_classes=classes,
+        num_samples=config.num_samples,
+        seed=config.seed,
+        validation_split=config.validation_split,
+        test_as_validation=config.test_as_validation,
+        image_size=None if size is None else (size[0], size[1]),
+    )
+
+
+def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:
+    """Name, shape and classes; masks (the built-in shapes) where the network paints them."""
+    form = DATASET_FORMS.get(config.dataset)
+    shape, classes = (
+        config.input_shape or (form[0] if form else None),
+        config.num_classes or (form[1] if form else None),
+    )
+    natural = zoo.create(config.model, input_shape=shape, num_classes=classes, **config.model_options)
+    if len(natural.output_shape) == 3:
+        return "shapes", natural.input_shape, natural.output_shape[0]
+    return "synthetic", natural.input_shape, natural.output_shape[0]
+
+
+def samples_per_step(config: RunConfig, dataset: Dataset, comm: Communicator) -> int:
+    """The global batch size: that asked for, else what is usual for the task."""
+    masks = dataset.task == "segmentation"
+    return config.samples_per_step(comm.size, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if masks else DEFAULT_LOCAL_BATCH_SIZE)
+
+
+def samples_per_shard(config: RunConfig, num_train: int, global_batch_size: int, num_shards: int) -> int:
+    """The most samples of one shard in a step: a batch larger than the training data is never filled."""
+    num_copies = num_shards if config.partition == "replicated" else 1
+    return -(-min(global_batch_size, num_train * num_copies) // num_shards)
+
+
+def oversized_batch(num_train: int, global_batch_size: int) -> list[str]:
+    """A remark if the training data do not fill one batch."""
+    if global_batch_size <= num_train:
+        return []
+    return [
+        f"the global batch of {global_batch_size:,} samples is larger than the training data ({num_train:,}): "
+        "an epoch is one step with all of them. Smaller batches learn in more steps"
+    ]
+
+
+def make_spec(config: RunConfig, dataset: Dataset) -> ModelSpec:
+    """The network of a run, fitted to the shape and classes of its data."""
+    shape = config.input_shape or dataset.input_shape
+    classes = config.num_classes or dataset.num_classes
+    return zoo.create(config.model, input_shape=shape, num_classes=classes, **config.model_options)
+
+
+def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
+    """Refuse a network whose input or output does not fit the data."""
+    if spec.input_shape != dataset.input_shape:
+        raise SpecError(
+            f"network '{spec.name}' takes {spec.input_shape}, data set '{dataset.name}' has {dataset.input_shape}: "
+            "give input_shape or image_size so that they agree"
+        )
+    masks = dataset.task == "segmentation"
+    if masks != (len(spec.output_shape) == 3):
+        kind = "masks" if masks else "one class per image"
+        raise SpecError(
+            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' has {kind}: "
+            f"choose {'a U-Net' if masks else 'a classifier'} or another data set"
+        )
+    expected = (dataset.num_classes, *dataset.input_shape[1:]) if masks else (dataset.num_classes,)
+    too_few = spec.output_shape[0] < dataset.num_classes
+    if spec.output_shape != expected if masks else too_few:
+        raise SpecError(
+            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' needs {expected}: "
+            "leave num_classes out, or give that of the data set"
+        )
+
+
+def make_metrics(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[str, list[str]]:
+    """The loss and the metrics: those asked for, else those usual for the task."""
+    loss, metrics = split_losses(config.loss_func) if config.loss_func else (None, [])
+    if config.loss_func and loss is None:
+        raise UnknownNameError("loss", config.loss_func, LOSS_NAMES)
+    metrics += [canonical_name(name) for name in config.metrics or ()]
+    masks = dataset.task == "segmentation"
+    if not metrics and config.metrics is None:
+        metrics = ["dice", "iou"] if masks else ["accuracy"]
+    usual = "bce_dice" if masks and spec.output_shape[0] == 1 else "categorical_cross_entropy"
+    return loss or usual, list(dict.fromkeys(metrics))
+
+
+def make_optimizer(config: RunConfig) -> tuple[Optimizer, list[str]]:
+    """The optimizer and a remark for each given option that it does not have."""
+    known = options(config.optimizer)
+    given: dict[str, Any] = {name: getattr(config, name) for name in OPTIMIZER_OPTIONS}
+    given["rho"] = config.squared_gradient_share
+    given["weight_decay" if "decoupled" not in known else "decay"] = config.decay
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    foreign = [name for name in given if name not in known and name != "decay"]
+    remarks = [f"{name}: no effect, optimizer '{config.optimizer}' has no such option" for name in foreign]
+    return create(config.optimizer, **{name: value for name, value in given.items() if name not in foreign}), remarks
+
+
+def scaled(optimizer: Optimizer, factor: int) -> tuple[Optimizer, list[str]]:
+    """The optimizer with ``factor`` times its learning rate, and a remark about that if it changes anything."""
+    if factor == 1:
+        return optimizer, []
+    rate = optimizer.learning_rate * factor
+    remark = f"learning_rate: {rate:g}, that of one worker ({optimizer.learning_rate:g}) times {factor}"
+    return replace(optimizer, learning_rate=rate), [remark]  # type: ignore[type-var]
+
+
+def make_schedule(
+    config: RunConfig, optimizer: Optimizer, num_epochs: int, size: int, metrics: Sequence[str], *, validates: bool
+) -> Schedule:
+    """The learning rate over time and reasons to stop; ``size`` is the factor by which the rate was scaled.
+
+    A schedule that watches metrics which this run will not have is refused.
+    """
+    chosen = {name: getattr(config, name) for name in schedule_options() if hasattr(config, name)}
+    epochs = num_epochs if num_epochs > 0 else 1
+    schedule = parse_schedulers(
+        config.lr_schedulers, chosen, learning_rate=optimizer.learning_rate, num_epochs=epochs, size=size
+    )
+    names = [*metrics, "loss"]
+    schedule.check_metrics([*names, *(f"val_{name}" for name in names)] if validates else names)
+    return schedule
+
+
+def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:
+    """Random changes of training images, if asked for."""
+    kinds = (config.flip_images, config.crop_images, config.shift_images, config.rotate_images, config.jitter_images)
+    if not any(kinds):
+        return None
+    augmentation = Augmentation(
+        flip_probability=config.flip_images_prob if config.flip_images else 0.0,
+        crop_size=config.crop_images_size if config.crop_images else 0,
+        crop_probability=config.crop_images_prob if config.crop_images else 0.0,
+        shift_size=config.shift_images_size if config.shift_images else 0,
+        shift_probability=config.shift_images_prob,
+        rotate_degrees=config.rotate_images_degrees if config.rotate_images else 0.0,
+        rotate_probability=config.rotate_images_prob,
+        jitter_strength=config.jitter_images_strength if config.jitter_images else 0.0,
+        jitter_probability=config.jitter_images_prob,
+    )
+    augmentation.check_shape(dataset.input_shape)
+    return augmentation
+
+
+def memory_demand(
+    config: RunConfig, spec: ModelSpec, loss: str, optimizer: Optimizer, num_passes: int, device: str
+) -> Demand:
+    """What one worker needs, for :func:`~ringlet.training.memory.check_memory`."""
+    return Demand(
+        spec,
+        config.engine,
+        loss,
+        np.dtype(config.dtype).itemsize,
+        num_optimizer_arrays=len(optimizer.state_names),
+        averaging=StrategyChoice.parse(config.strategy).name != "sync",
+        num_passes=num_passes,
+        on_gpu=device != "cpu",
+    )
+
+
+def make_strategy(
+    config: RunConfig,
+    comm: Communicator,
+    spec: ModelSpec,
+    optimizer: Optimizer,
+    kernels: Kernels,
+    *,
+    num_shards: int,
+    timeline: Timeline,
+) -> Strategy:
+    """How replicas agree; it has the memory of parameters and gradients. Every rank must call."""
+    num_state = sum(info.size for info in spec.state)
+    return strategies.make_strategy(
+        StrategyChoice.parse(config.strategy),
+        comm,
+        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.dtype),
+        optimizer,
+        kernels,
+        num_shards=num_shards,
+        options=Options(
+            clip_value=config.clip_value,
+            clip_norm=config.clip_norm,
+            compression=parse_compression(config.compression),
+            overlap=config.overlap,
+            same_bits=config.shards is not None,
+        ),
+        timeline=timeline,
+    )
+
+
+def make_replica(
+    config: RunConfig,
+    spec: ModelSpec,
+    strategy: Strategy,
+    kernels: Kernels,
+    *,
+    loss: str,
+    local_batch_size: int,
+    threads: int | None,
+    device: str,
+) -> BaseReplica:
+    """The network on this rank. Rank 0 draws or loads the weights, the strategy gives them to all. Every rank calls."""
+    comm = strategy.comm
+    replica = create_replica(
+        config.engine,
+        spec,
+        loss=loss,
+        local_batch_size=local_batch_size,
+        dtype=config.dtype,
+        seed=config.seed,
+        kernels=kernels,
+        parameters=strategy.parameters,
+        gradients=strategy.gradients,
+        threads=threads,
+        exact=config.exact,
+        device=device,
+        tuning="measured" if config.shards is None else "rule",
+    )
+    if comm.rank == 0:
+        replica.initialize(config.seed)
+        if config.weights_and_bias_filename is not None:
+            load_weights(replica, Path(config.weights_and_bias_filename))
+    if comm.size > 1 and config.engine == "native":
+        # one rank of each machine measures convolution algorithms in peace; the others take what it has found
+        if comm.local_rank == 0:
+            replica.prepare()
+        comm.local.barrier()
+        replica.prepare()
+    strategy.attach(replica)
+    return replica
+
+
+def load_weights(replica: BaseReplica, path: Path) -> None:
+    """Copy the tensors of a model file into a replica; they must be those of its network."""
+    file = load_model_file(path / MODEL if path.is_dir() else path)
+    views = {**replica.parameters.views, **replica.state.views}
+    for name, view in views.items():
+        tensor = file.tensors.get(name)
+        if tensor is None or tensor.shape != view.shape:
+            found = "has none" if tensor is None else f"has shape {tensor.shape}"
+            raise ModelFileError(
+                f"model file {path} does not fit network '{replica.spec.name}': '{name}' needs shape {view.shape}, "
+                f"the file ('{file.spec.name}') {found}"
+            )
+    if extra := sorted(file.tensors.keys() - views.keys()):
+        raise ModelFileError(f"model file {path} does not fit network '{replica.spec.name}': it also has '{extra[0]}'")
+    for name, view in views.items():
+        np.copyto(view, file.tensors[name], casting="same_kind")
+
+
+def check_workers(config: RunConfig, comm: Communicator) -> list[str]:
+    """Refuse workers that were not asked for; a remark for each option that has no effect with these."""
+    if config.parallel == "sequential" and comm.size > 1:
+        raise ConfigError(f"parallel = sequential, but {comm.size} workers were started: give parallel = data, or one")
+    if config.compression != "none" and len(comm.local_sizes) == 1:
+        return [f"compression: no effect, gradients of one machine are not sent; {config.compression} is for several"]
+    return []
+
+
+def check_same_on_ranks(config: RunConfig, comm: Communicator, dataset: Dataset, kernels: Kernels) -> None:
+    """Refuse workers that do not mean the same run; every worker must call."""
+    if comm.size == 1:
+        return
+    facts = software_facts(kernels)
+    if config.shards is None:
+        facts.pop("instruction set", None)  # machines may differ where the last bits may
+    free = FREE_OPTIONS - {"engine"}  # it may change between attempts, not between workers
+    own = {name: value for name, value in config.to_dict().items() if name not in free}
+    facts |= {f"option {name}": json.dumps(value) for name, value in own.items()}
+    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    facts |= {f"{name} data": dataset_fingerprint(part) for name, part in parts.items() if part is not None}
+    check_same(comm, facts)
+
+
+def unknown_names(config: RunConfig) -> dict[str, str]:
+    """Options whose value nothing goes by, each with what is wrong."""
+    checks: dict[str, Callable[[], object]] = {
+        "model": lambda: zoo.describe(config.model),
+        "model_options": lambda: _network(config),
+        "dataset": lambda: check_name(config.dataset),
+        "optimizer": lambda: optim.options(config.optimizer),
+        "loss_func": lambda: split_losses(config.loss_func or ""),
+        "metrics": lambda: [canonical_name(name) for name in config.metrics or ()],
+    }
+    problems: dict[str, str] = {}
+    for option, check in checks.items():
+        if option == "model_options" and "model" in problems:
+            continue
+        try:
+            check()
+        except RingletError as error:
+            problems[option] = str(error)
+    return problems
+
+
+def _network(config: RunConfig) -> object:
+    return zoo.create(
+        config.model, input_shape=config.input_shape, num_classes=config.num_classes, **config.model_options
+    )
