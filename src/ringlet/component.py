@@ -51,7 +51,7 @@ def option(default: Any, help_text: str, *, affects_result: bool = True, **limit
 
     ``affects_result``: whether the value changes what is learned. A resumed run may change the others.
     """
-    extra = None if affects_result else {"affects_result": False}
+    extra: dict[str, Any] | None = None if affects_result else {"affects_result": False}
     return Field(default=default, description=help_text, json_schema_extra=extra, **limits)
 
 
@@ -103,6 +103,8 @@ class Component(BaseModel):
     """The option that a text after the colon sets, as 10 in ``average:10``; none without one."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Other names of this component, with the defaults that they stand for."""
+    is_listed: ClassVar[bool] = True
+    """Whether lists name it; what programs alone use is not listed."""
     other_names: ClassVar[tuple[str, ...]] = ()
     """What :meth:`prepare` understands besides the fields."""
 
@@ -338,7 +340,7 @@ class Registry(Generic[Kind]):
     def names(self) -> list[str]:
         """The names of the components that are built in or were defined by this program, in order."""
         self._load()
-        return [entry.name for entry in self._entries.values()]
+        return [entry.name for entry in self.entries()]  # type: ignore[attr-defined]
 
     def all_names(self) -> list[str]:
         """Those, and what installed packages add."""
@@ -347,7 +349,7 @@ class Registry(Generic[Kind]):
     def entries(self) -> list[Kind]:
         """All components that are built in or were defined by this program."""
         self._load()
-        return list(self._entries.values())
+        return [entry for entry in self._entries.values() if getattr(entry, "is_listed", True)]
 
     def find(self, name: str) -> Kind:
         """The component called ``name``; an unknown name is an error with the nearest one."""
@@ -434,7 +436,7 @@ class Registry(Generic[Kind]):
             for other, defaults in getattr(entry, "presets", {}).items():
                 if key(other) == wanted:
                     return entry, defaults
-        found = plugins.find(self._group, name)
+        found: Any = plugins.find(self._group, name)
         if found is None:
             raise UnknownNameError(self.kind, name, self.all_names())
         if key(getattr(found, "name", "")) != wanted or self._entries.get(wanted) is not found:
@@ -459,7 +461,7 @@ def forms(entry: Any) -> str:
     """How a component is written as a short text: ``bmuf:EVERY[,block_momentum=NUMBER,classical]``."""
     fields = dict(entry.model_fields)
     argument = fields.pop(entry.argument, None)
-    head = entry.name
+    head: str = entry.name
     if argument is not None:
         head += f":{entry.argument.upper()}" if argument.is_required() else f"[:{entry.argument.upper()}]"
     details = [name if bare(field.annotation) is bool else f"{name}=…" for name, field in fields.items()]

@@ -107,9 +107,7 @@ class _Place:
         own = name[2:].replace("-", "_")
         if not offers(own) or locate(own) is None:
             return None
-        return typer.core.TyperOption(
-            param_decls=["value", name], is_flag=is_flag(own), autocompletion=known.of_run_option(own)
-        )
+        return _RunOption(name, own, is_flag=is_flag(own))
 
     def _parameters(self) -> list[Any]:
         return list(self.command.get_params(self.context))
@@ -162,6 +160,8 @@ class _Place:
 
     def _values(self, parameter: Any, current: str) -> list[Candidate]:
         """By the parameter's own completion, else by what its placeholder says."""
+        if isinstance(parameter, _RunOption):
+            return [Candidate(*pair) for pair in known.of_run_option(parameter.name)(current)]
         own = [item for item in parameter.shell_complete(self.context, current) if item.type == "plain"]
         if own:
             return [Candidate(item.value, item.help or "") for item in own]
@@ -170,6 +170,20 @@ class _Place:
             return [Candidate(*pair) for pair in _BY_METAVAR[placeholder](current)]
         words = placeholder.split("|")
         return [Candidate(word) for word in words if len(words) > 1 and _WORD.fullmatch(word)]
+
+
+@dataclass(frozen=True)
+class _RunOption:
+    """As much of a parser's option as completion looks at."""
+
+    spelled: str
+    name: str
+    is_flag: bool
+
+    @property
+    def opts(self) -> list[str]:
+        """Its one spelling."""
+        return [self.spelled]
 
 
 def _is_flag(option: Any) -> bool:

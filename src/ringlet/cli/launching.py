@@ -43,6 +43,9 @@ MinWorkers = Annotated[
     ),
 ]
 RESOLVED = "--resolved"
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show all options of the run, not only what differs from the defaults")
+]
 Resolved = Annotated[str | None, typer.Option(RESOLVED, metavar="JSON", hidden=True, help="for workers: all options")]
 
 
@@ -82,7 +85,7 @@ def start_workers(arguments: Sequence[str], plan: LaunchPlan | None, *, wants_mp
     return relaunch(arguments, plan, wants_mpi=wants_mpi) if must_start(plan) else None
 
 
-def start_run(config: RunConfig, plan: LaunchPlan, *, json: bool) -> int:
+def start_run(config: RunConfig, plan: LaunchPlan, *, json: bool, verbose: bool = False) -> int:
     """Start a run on all workers and give its exit code.
 
     The configuration is read once, here: workers are given all of it as text, wherever they are, and look at no file,
@@ -92,16 +95,22 @@ def start_run(config: RunConfig, plan: LaunchPlan, *, json: bool) -> int:
     from ringlet.training.run_directory import CHECKPOINTS
 
     if not plan.restarts:
-        return relaunch(_for_workers(config, json=json), plan)
-    again = ("--resume", "auto") if config.resume not in (None, "auto") else ()
+        return relaunch(_for_workers(config, json=json, verbose=verbose), plan)
+    again = ("--resume", "auto") if config.checkpoint.resume not in (None, "auto") else ()
     with _fixed_directory(config) as path:
-        arguments = _for_workers(config.replace(run_dir=str(path)), json=json)
+        arguments = _for_workers(config.replace(run_dir=str(path)), json=json, verbose=verbose)
         return relaunch(arguments, plan, checkpoints=path / CHECKPOINTS, again=again)
 
 
-def _for_workers(config: RunConfig, *, json: bool) -> list[str]:
+def _for_workers(config: RunConfig, *, json: bool, verbose: bool) -> list[str]:
     """The command line of a worker."""
-    return ["train", RESOLVED, dumps(config.to_dict()), *(["--json"] if json else [])]
+    return [
+        "train",
+        RESOLVED,
+        dumps(config.to_dict()),
+        *(["--json"] if json else []),
+        *(["--verbose"] if verbose else []),
+    ]
 
 
 def resolved_config(text: str, changes: Mapping[str, Any]) -> RunConfig:
@@ -126,8 +135,8 @@ def _fixed_directory(config: RunConfig) -> Iterator[Path]:
     from ringlet.training.run_directory import check_run_directory, run_path
 
     check_run_directory(config)
-    if config.run_dir:
-        yield Path(config.run_dir)
+    if config.output.run_dir:
+        yield Path(config.output.run_dir)
         return
     path = _claim(lambda: run_path(config))
     try:
@@ -155,6 +164,6 @@ def as_attempt(config: RunConfig) -> RunConfig:
     """The configuration of a worker: one that was started again goes on where the attempt before it was."""
     from ringlet.launch.restarts import current_attempt
 
-    if config.resume is None and config.run_dir and current_attempt():
+    if config.checkpoint.resume is None and config.output.run_dir and current_attempt():
         return config.replace(resume="auto")
     return config

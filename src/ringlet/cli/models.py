@@ -40,7 +40,7 @@ def models(
     if name is None:
         _list(json)
         return
-    spec = zoo.create(name, input_shape=config.input_shape, num_classes=num_classes, **config.model_options)
+    spec = zoo.create(name, input_shape=config.model.input_shape, num_classes=num_classes, **config.model.options)
     _show(spec, json)
 
 

@@ -10,6 +10,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +40,9 @@ COMMON = {
 }
 """What `--help` shows; everything else is one `--help TOPIC` away."""
 PANEL = "Options that most people use"
+_VALUES = "ringlet.run_options"
+_taken_off: ContextVar[dict[str, Any]] = ContextVar("run options", default={})  # noqa: B039  never changed
+"""Options that were taken off the command line, on their way past the parser."""
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 Offers = Callable[[str], bool]
 
@@ -54,7 +58,7 @@ def with_run_options(function: Callable[..., Any], offers: Offers = lambda _: Tr
     parameters += [_parameter(name, *about) for name, about in COMMON.items() if offers(name)]
 
     def command(**values: Any) -> Any:
-        return function(**values)
+        return function(**values, **_taken_off.get())
 
     paragraphs = (function.__doc__ or "").split("\n\n")
     command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
@@ -115,7 +119,7 @@ class RunCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Call the verb with all options."""
-        ctx.params.update(ctx.meta.get(_VALUES, {}))
+        _taken_off.set(ctx.meta.get(_VALUES, {}))
         return super().invoke(ctx)
 
     @property
@@ -123,9 +127,6 @@ class RunCommand(TyperCommand):
         """Which options of a run this verb takes."""
         found: Offers = getattr(self.callback, "offers", lambda _: True)
         return found
-
-
-_VALUES = "ringlet.run_options"
 
 
 def split_run_options(

@@ -16,6 +16,7 @@ from ringlet.cli.launching import (
     NumWorkers,
     Output,
     Restarts,
+    Verbose,
     launch_plan,
 )
 from ringlet.cli.options import RunCommand, with_run_options
@@ -43,6 +44,7 @@ def resume(
         str, typer.Option("--at", metavar="STEP|epoch:N", help="this checkpoint (default: the newest good one)")
     ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
+    verbose: Verbose = False,
     **values: Any,
 ) -> int:
     """Resume a run from its newest good checkpoint.
@@ -64,8 +66,8 @@ def resume(
     config = settings.build()
     if num_workers is None and hosts is None and hostfile is None:
         num_workers = _workers_before(run)
-    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.threads, restarts, min_workers)
-    return start_or_execute(config, settings.remarks, plan, json=json)
+    plan = launch_plan(num_workers, hosts, hostfile, launcher, output, config.engine.threads, restarts, min_workers)
+    return start_or_execute(config, settings.remarks, plan, json=json, verbose=verbose)
 
 
 def _workers_before(run: Path) -> int | None:

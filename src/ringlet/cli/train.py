@@ -19,6 +19,7 @@ from ringlet.cli.launching import (
     Output,
     Resolved,
     Restarts,
+    Verbose,
     as_attempt,
     delivered,
     launch_plan,
@@ -60,6 +61,7 @@ def train(
         typer.Option("--config", metavar="FILE", help="the same; see `ringlet init`, and config.toml of any run"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
+    verbose: Verbose = False,
     resolved: Resolved = None,
     **values: Any,
 ) -> int:
@@ -75,43 +77,45 @@ def train(
     outlive_output()
     given = {name: value for name, value in values.items() if value is not None}
     if resolved is not None:
-        return execute(resolved_config(resolved, given), (), json=json)
+        return execute(resolved_config(resolved, given), (), json=json, verbose=verbose)
     settings = gather(one_file(file, config), os.environ, given)
     run_config = settings.build()
-    threads = run_config.threads
+    threads = run_config.engine.threads
     plan = launch_plan(num_workers, hosts, hostfile, launcher, output, threads, restarts, min_workers)
-    return start_or_execute(run_config, settings.remarks, plan, json=json)
+    return start_or_execute(run_config, settings.remarks, plan, json=json, verbose=verbose)
 
 
-def start_or_execute(config: RunConfig, remarks: Sequence[str], plan: LaunchPlan | None, *, json: bool) -> int:
+def start_or_execute(
+    config: RunConfig, remarks: Sequence[str], plan: LaunchPlan | None, *, json: bool, verbose: bool = False
+) -> int:
     """Start the workers of the plan and stay with them, or do the run as the worker that this process is."""
     from ringlet.cli import display
     from ringlet.launch import must_start
 
     if plan is None or not must_start(plan):
-        return execute(config, remarks, json=json)
+        return execute(config, remarks, json=json, verbose=verbose)
     for remark in remarks:
         display.note(remark)
-    return delivered(start_run(config, plan, json=json), json=json)
+    return delivered(start_run(config, plan, json=json, verbose=verbose), json=json)
 
 
-def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
+def execute(config: RunConfig, remarks: Sequence[str], *, json: bool, verbose: bool = False) -> int:
     """Do the run as one of its workers; the leader tells what happens."""
     from ringlet.cli import display
     from ringlet.cli.progress import create_display
-    from ringlet.trackers.registry import find_trackers
     from ringlet.training.session import Session
 
-    trackers = find_trackers(config.log)
+    for tracker in config.trackers:
+        tracker.check_library()
     session = Session.open(as_attempt(config), say=display.note)
     if not session.is_leader:
         session.run()
         return EXIT_OK
     for remark in (*remarks, *session.remarks):
         display.note(remark)
-    _describe(session)
+    _describe(session, verbose=verbose)
     with closing(create_display(display.errors_console())) as view:
-        result = session.run([view], trackers)
+        result = session.run([view], lambda folder: [tracker.build(folder) for tracker in config.trackers])
     for remark in session.strategy.remarks:
         display.note(remark)
     if result.profile is not None:
@@ -123,18 +127,22 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool) -> int:
     return EXIT_OK
 
 
-def _describe(session: Session) -> None:
-    """The network and all parameters of the run, on stderr."""
+def _describe(session: Session, *, verbose: bool) -> None:
+    """The network and the options of the run, on stderr."""
     from ringlet.cli import display
     from ringlet.cli.layers import layer_table
 
     console, config, spec, dataset = display.errors_console(), session.config, session.spec, session.dataset
     display.heading(f"**** Model {spec.name}: {spec.num_parameters:,} parameters")
     console.print(layer_table(spec))
-    display.heading("**** Parameters:")
-    shown = {**config.to_dict(), "learning_rate": session.optimizer.learning_rate, "loss_func": session.loss}
-    shown |= {"metrics": session.metrics, "kernels": session.kernels.name, "device": session.device}
-    console.print(display.pairs({name: display.plain_value(shown[name]) for name in config.names() if name in shown}))
+    shown = config.flat() if verbose else config.changed()
+    shown |= {"optimizer.learning_rate": session.optimizer.learning_rate, "training.loss": session.loss}
+    if verbose:
+        shown |= {"training.metrics": session.metrics, "engine.kernels": session.kernels.name}
+        shown |= {"engine.device": session.device}
+    more = "" if verbose else " that differ from the defaults (--verbose shows all)"
+    display.heading(f"**** Options{more}:")
+    console.print(display.pairs({path: display.plain_value(value) for path, value in shown.items()}))
     sizes = {name: getattr(dataset, name) for name in ("train", "validation", "test")}
     display.heading(_workers_line(session))
     counts = ", ".join(f"{len(source):,} {name}" for name, source in sizes.items() if source is not None)

@@ -381,7 +381,6 @@ def _schema_of_flat(name: str) -> dict[str, Any]:
     if not owners:
         return about | {"type": "number"}
     kinds = [_schema_of_field(entry, alias.path[1], entry.model_fields[alias.path[1]]) for entry in owners.values()]
-    for kind in kinds:
-        kind.pop("description", None), kind.pop("default", None)
-    unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+    bare_kinds = [{key: value for key, value in one.items() if key not in _ABOUT} for one in kinds]
+    unique = [one for place, one in enumerate(bare_kinds) if one not in bare_kinds[:place]]
     return about | (unique[0] if len(unique) == 1 else {"anyOf": unique})

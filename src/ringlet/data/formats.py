@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, final
 
-from ringlet.component import Component, Problem, Registry, option
+from ringlet.component import Component, Problem, Registry, option, required
 from ringlet.data import cifar, idx, normalization
 from ringlet.data.normalization import Normalization
 from ringlet.data.requests import Parts, Request
-from ringlet.errors import DataError
+from ringlet.errors import DataError, UsageError
 
 TEN_DIGITS = tuple(str(digit) for digit in range(10))
 FASHION_CLASSES = (
@@ -84,6 +84,27 @@ class DatasetFormat(Component, ABC):
     @abstractmethod
     def load(self, request: Request) -> Parts:
         """The parts, as found."""
+
+
+@final
+class GivenDataset(DatasetFormat):
+    """A data set that a program has handed over as an object; only that program can load it."""
+
+    name: ClassVar[str] = "given"
+    is_listed: ClassVar[bool] = False
+    title_given: str = required("what the program calls it", min_length=1)
+
+    @property
+    def label(self) -> str:
+        """What the program calls it."""
+        return self.title_given
+
+    def load(self, request: Request) -> Parts:
+        """Not here."""
+        del request
+        raise UsageError(
+            f"data set '{self.label}' was given to the run by a program, as an object: start or resume it there"
+        )
 
 
 # -- built in ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ringlet.component import Component, Registry, option
@@ -37,6 +38,18 @@ class Engine(Component, ABC):
     kernels: Literal["compiled", "reference"] | None = option(
         None, "kernels of updates, and of passes on engine native; default: compiled where built"
     )
+
+    def activation_bytes(
+        self, spec: ModelSpec, local_batch_size: int, item_size: int, loss: str, *, training: bool = True
+    ) -> int:
+        """Activations and their gradients in a training pass, or activations in inference: an estimate.
+
+        Every node's output is kept for the backward pass, and the largest one has a gradient on either side of a layer;
+        inference holds the two largest at once.
+        """
+        del loss
+        outputs = [prod(shape) for shape in spec.shapes.values()]
+        return ((sum(outputs) if training else 0) + 2 * max(outputs)) * local_batch_size * item_size
 
     @property
     def takes_gpus(self) -> bool:

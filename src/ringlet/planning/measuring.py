@@ -129,7 +129,7 @@ def measure_rank(
         "steps": steps,
         "exchange": exchange,
         "process_bytes": process_bytes,
-        "threads": config.threads or threads,
+        "threads": config.engine.threads or threads,
     }
 
 
@@ -190,7 +190,7 @@ class Walker:
         from ringlet.data import BatchLoader
 
         trainer = self._trainer
-        normalization, dtype = trainer.dataset.normalization, trainer.config.dtype
+        normalization, dtype = trainer.dataset.normalization, trainer.config.training.dtype
         loader = BatchLoader(
             trainer.dataset.train,
             global_batch_size=trainer.global_batch_size,
@@ -259,11 +259,11 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> tuple[Ca
     from ringlet.strategies.synchronous import Options, Synchronous
     from ringlet.training.components import make_optimizer
 
-    dtype = np.dtype(config.dtype)
+    dtype = np.dtype(config.training.dtype)
     number = max(1, num_bytes // dtype.itemsize)
     layout = Layout((Segment(0, number, "all"),), number, 0, dtype)
-    options = Options(clip_value=config.clip_value, clip_norm=config.clip_norm, overlap="off")
-    strategy = Synchronous(comm, layout, make_optimizer(config)[0], load(config.kernels), options=options)
+    options = Options(clip_value=config.training.clip_value, clip_norm=config.training.clip_norm, overlap="off")
+    strategy = Synchronous(comm, layout, make_optimizer(config)[0], load(config.engine.kernels), options=options)
     stand_in: Any = SimpleNamespace(state=SimpleNamespace(flat=np.zeros(0, dtype)))
     strategy.attach(stand_in)
     figures = np.zeros((comm.size, 8))

@@ -147,11 +147,11 @@ def make_plan(request: Request, say: Say = lambda _text: None) -> Plan:
         loss=loss,
         bucket_bytes=request.bucket_bytes,
         whole_tensors=request.whole_tensors,
-        seed=config.seed,
+        seed=config.training.seed,
     )
     goal = Goal(
-        local_batch_size=None if config.global_batch_size else local,
-        global_batch_size=config.global_batch_size,
+        local_batch_size=None if config.training.global_batch_size else local,
+        global_batch_size=config.training.global_batch_size,
         min_efficiency=request.min_efficiency,
         memory_per_worker=_memory(request, machine, network),
         num_samples=num_samples,
@@ -181,14 +181,14 @@ def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
             raise
     shape, classes = DATASET_FORMS.get(name, DATASET_FORMS["mnist"])
     usual = 0.0 if name in WITH_VALIDATION else HELD_OUT
-    held_out = usual if config.validation_split is None else config.validation_split
-    num_samples = round((config.num_samples or known) * (1 - held_out))
-    size = config.image_size
+    held_out = usual if config.dataset.validation_split is None else config.dataset.validation_split
+    num_samples = round((config.dataset.num_samples or known) * (1 - held_out))
+    size = config.dataset.image_size
     config = config.replace(
         dataset="synthetic",
-        input_shape=config.input_shape or (shape if size is None else (shape[0], *size)),
-        num_classes=config.num_classes or classes,
-        num_samples=config.num_samples or 4096,
+        input_shape=config.model.input_shape or (shape if size is None else (shape[0], *size)),
+        num_classes=config.model.num_classes or classes,
+        num_samples=config.dataset.num_samples or 4096,
     )
     return config, make_dataset(config), num_samples, "the data are not at hand: synthetic ones of their shape served"
 
@@ -200,14 +200,14 @@ def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Wo
     components.check_fit(spec, dataset)
     loss, _ = components.make_metrics(config, dataset, spec)
     optimizer, _ = components.make_optimizer(config)
-    return spec, loss, describe_workload(spec, np.dtype(config.dtype).itemsize, len(optimizer.state_names))
+    return spec, loss, describe_workload(spec, np.dtype(config.training.dtype).itemsize, len(optimizer.state_names))
 
 
 def _batch_to_measure(config: RunConfig, dataset: Dataset) -> int:
     usual = DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if dataset.task == "segmentation" else DEFAULT_LOCAL_BATCH_SIZE
-    if config.local_batch_size is not None and config.global_batch_size is not None:
+    if config.training.local_batch_size is not None and config.training.global_batch_size is not None:
         raise UsageError("local_batch_size fixes the work of a worker, global_batch_size that of all: give one of them")
-    return config.local_batch_size or min(usual, config.global_batch_size or usual)
+    return config.training.local_batch_size or min(usual, config.training.global_batch_size or usual)
 
 
 def _machine(
@@ -235,7 +235,7 @@ def _machine(
         workers_per_machine=network.workers_per_machine,
         num_bytes=workload.parameter_bytes,
         seconds=request.measure_seconds,
-        other=config.global_batch_size is not None,
+        other=config.training.global_batch_size is not None,
     )
 
 

@@ -8,11 +8,9 @@ these numbers, and training refuses what cannot fit by the same.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from math import prod
 
-import numpy as np
-
+from ringlet.engines.engine import Engine
 from ringlet.kernels.contract import padded_lanes
 from ringlet.models.spec import ModelSpec
 
@@ -50,7 +48,7 @@ def worker_memory(
     num_optimizer_arrays: int,
     local_batch_size: int,
     workers_on_machine: int,
-    engine: str,
+    engine: Engine,
     loss: str,
     averaging: bool,
     num_passes: int = 1,
@@ -69,33 +67,12 @@ def worker_memory(
         parameters=-(-own // parts),
         gradients=own if training else 0,
         optimizer=-(-num_optimizer_arrays * parameters // parts),
-        activations=activation_bytes(spec, local_batch_size, item_size, engine, loss, training=training),
+        activations=engine.activation_bytes(spec, local_batch_size, item_size, loss, training=training),
         batches=samples * prod(spec.input_shape) * item_size,
         process=process_bytes,
     )
 
 
-def activation_bytes(
-    spec: ModelSpec, local_batch_size: int, item_size: int, engine: str, loss: str, *, training: bool = True
-) -> int:
-    """Activations and their gradients in a training pass, or activations in inference.
-
-    The native engine's plan knows it to the byte. For other engines: every node's output is kept for the backward pass,
-    and the largest one has a gradient on either side of a layer; inference holds the two largest at once.
-    """
-    if engine == "native":
-        return _arena_bytes(spec, padded_lanes(local_batch_size), item_size, loss, training)
-    outputs = [prod(shape) for shape in spec.shapes.values()]
-    return ((sum(outputs) if training else 0) + 2 * max(outputs)) * local_batch_size * item_size
-
-
 def most_activation_bytes(spec: ModelSpec, local_batch_size: int, item_size: int) -> int:
-    """More than :func:`activation_bytes` of any engine, at once: three times all outputs."""
+    """More than the activations of any engine, at once: three times all outputs."""
     return 3 * sum(prod(shape) for shape in spec.shapes.values()) * padded_lanes(local_batch_size) * item_size
-
-
-@lru_cache(maxsize=256)
-def _arena_bytes(spec: ModelSpec, lanes: int, item_size: int, loss: str, training: bool) -> int:
-    from ringlet.engines.native.plan import arena_bytes
-
-    return arena_bytes(spec, lanes, np.dtype(f"f{item_size}"), loss, training=training)

@@ -75,7 +75,7 @@ class Checkpointer(RankObserver):
     ) -> None:
         self._state, self._events_position = state, events_position
         self._saving, self._must_check = saving or Saving(say), saving is None
-        self._interval = Interval.parse(state.config.checkpoint_every)
+        self._interval = Interval.parse(state.config.checkpoint.every)
         self._rank = state.strategy.comm.rank
         self._writer: BackgroundWriter | None = None
         self._store: CheckpointStore | None = None
@@ -159,8 +159,8 @@ class Checkpointer(RankObserver):
         if self._writer is None or self._store is None:
             return
         self._saving.attempt("checkpoint", self._writer.wait, is_needed=True, is_refusal=_is_unwritten)
-        if self._state.config.keep:
-            self._store.prune(self._state.config.keep, () if self.best_step is None else (self.best_step,))
+        if self._state.config.checkpoint.keep:
+            self._store.prune(self._state.config.checkpoint.keep, () if self.best_step is None else (self.best_step,))
 
     def _checkpoint(self, values: Any, optimizer: Mapping[str, Any], progress: Progress) -> Checkpoint:
         state, comm = self._state, self._state.strategy.comm
@@ -181,7 +181,7 @@ class Checkpointer(RankObserver):
             spec=state.spec,
             tensors=FlatTensors.allocate(infos, values.dtype, values).views,
             metadata=state.metadata,
-            optimizer=optimizer if state.config.checkpoint_optimizer else {},
+            optimizer=optimizer if state.config.checkpoint.optimizer else {},
             training=training,
             history=tuple(progress.epochs),
             config=state.config.to_dict(),
@@ -230,7 +230,7 @@ def restore(state: TrainingState, checkpoint: Checkpoint | None, say: Say) -> in
 
 def _described(optimizer: Optimizer) -> dict[str, Any]:
     """An optimizer's name and hyper-parameters."""
-    return {"name": optimizer.name, **optimizer.hyperparameters()}
+    return {"name": optimizer.name, **optimizer.values()}
 
 
 def _check_optimizer(optimizer: Optimizer, stored: Any) -> None:

@@ -6,73 +6,47 @@ Every name and shape is checked here, before anything is written or computed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ringlet import optim
-from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
-from ringlet.config import RunConfig, StrategyChoice
-from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
+from ringlet.config import RunConfig
+from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Augmentation, Dataset, load_dataset
-from ringlet.data.registry import check_name
+from ringlet.data.formats import DATASETS, DatasetFormat
 from ringlet.engines.base import BaseReplica
-from ringlet.engines.registry import create_replica
-from ringlet.errors import ConfigError, ModelFileError, RingletError, SpecError, UnknownNameError
+from ringlet.errors import ConfigError, ModelFileError, SpecError, UnknownNameError
 from ringlet.guards.agreement import check_same, dataset_fingerprint, software_facts
 from ringlet.kernels.contract import Kernels
 from ringlet.models import zoo
 from ringlet.models.files import load_model_file
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
-from ringlet.optim import Optimizer, Schedule, create, options, parse_schedulers, segments_of
-from ringlet.optim.metric_names import LOSS_NAMES
-from ringlet.optim.schedules import options as schedule_options
-from ringlet.strategies import choose as strategies
-from ringlet.strategies.contract import Layout, Strategy
-from ringlet.strategies.synchronous import Options
+from ringlet.optim import Optimizer, Schedule, segments_of
+from ringlet.optim.metric_names import LOSS_NAMES, canonical_name, split_losses
+from ringlet.strategies.contract import Job, Layout, Strategy
 from ringlet.timeline import Timeline
 from ringlet.training.memory import Demand
-from ringlet.training.metrics import canonical_name, split_losses
-from ringlet.training.resuming import FREE_OPTIONS
 from ringlet.training.run_directory import MODEL
-
-OPTIMIZER_OPTIONS = ("learning_rate", "momentum", "nesterov", "beta1", "beta2", "epsilon")
 
 
 def make_dataset(config: RunConfig) -> Dataset:
     """The data set of a run; synthetic data take the shape of the data set or network that they stand for."""
-    name, shape, classes = config.dataset, config.input_shape, config.num_classes
-    if config.use_synthetic_data or name == "synthetic":
+    chosen, shape, classes = config.dataset, config.model.input_shape, config.model.num_classes
+    if chosen.synthetic or chosen.name == "synthetic":
         name, shape, classes = _synthetic(config)
-    size = config.image_size
-    return load_dataset(
-        name,
-        path=config.dataset_path,
-        train_path=config.dataset_train_path,
-        test_path=config.dataset_test_path,
-        input_shape=shape,
-        num_classes=classes,
-        num_samples=config.num_samples,
-        seed=config.seed,
-        validation_split=config.validation_split,
-        test_as_validation=config.test_as_validation,
-        image_size=None if size is None else (size[0], size[1]),
-    )
+        chosen = DATASETS.create(name, **{option: getattr(chosen, option) for option in DatasetFormat.model_fields})
+    return load_dataset(chosen, input_shape=shape, num_classes=classes, seed=config.training.seed)
 
 
 def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:
     """Name, shape and classes; masks (the built-in shapes) where the network paints them."""
-    form = DATASET_FORMS.get(config.dataset)
-    shape, classes = (
-        config.input_shape or (form[0] if form else None),
-        config.num_classes or (form[1] if form else None),
-    )
-    natural = zoo.create(config.model, input_shape=shape, num_classes=classes, **config.model_options)
+    model, form = config.model, DATASET_FORMS.get(config.dataset.name)
+    shape = model.input_shape or (form[0] if form else None)
+    classes = model.num_classes or (form[1] if form else None)
+    natural = zoo.create(model.network, input_shape=shape, num_classes=classes, **model.options)
     if len(natural.output_shape) == 3:
         return "shapes", natural.input_shape, natural.output_shape[0]
     return "synthetic", natural.input_shape, natural.output_shape[0]
@@ -86,7 +60,7 @@ def samples_per_step(config: RunConfig, dataset: Dataset, comm: Communicator) ->
 
 def samples_per_shard(config: RunConfig, num_train: int, global_batch_size: int, num_shards: int) -> int:
     """The most samples of one shard in a step: a batch larger than the training data is never filled."""
-    num_copies = num_shards if config.partition == "replicated" else 1
+    num_copies = num_shards if config.workers.partition == "replicated" else 1
     return -(-min(global_batch_size, num_train * num_copies) // num_shards)
 
 
@@ -102,9 +76,9 @@ def oversized_batch(num_train: int, global_batch_size: int) -> list[str]:
 
 def make_spec(config: RunConfig, dataset: Dataset) -> ModelSpec:
     """The network of a run, fitted to the shape and classes of its data."""
-    shape = config.input_shape or dataset.input_shape
-    classes = config.num_classes or dataset.num_classes
-    return zoo.create(config.model, input_shape=shape, num_classes=classes, **config.model_options)
+    model = config.model
+    shape, classes = model.input_shape or dataset.input_shape, model.num_classes or dataset.num_classes
+    return zoo.create(model.network, input_shape=shape, num_classes=classes, **model.options)
 
 
 def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
@@ -132,27 +106,15 @@ def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
 
 def make_metrics(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[str, list[str]]:
     """The loss and the metrics: those asked for, else those usual for the task."""
-    loss, metrics = split_losses(config.loss_func) if config.loss_func else (None, [])
-    if config.loss_func and loss is None:
-        raise UnknownNameError("loss", config.loss_func, LOSS_NAMES)
-    metrics += [canonical_name(name) for name in config.metrics or ()]
+    loss, metrics = split_losses(config.training.loss) if config.training.loss else (None, [])
+    if config.training.loss and loss is None:
+        raise UnknownNameError("loss", config.training.loss, LOSS_NAMES)
+    metrics += [canonical_name(name) for name in config.training.metrics or ()]
     masks = dataset.task == "segmentation"
-    if not metrics and config.metrics is None:
+    if not metrics and config.training.metrics is None:
         metrics = ["dice", "iou"] if masks else ["accuracy"]
     usual = "bce_dice" if masks and spec.output_shape[0] == 1 else "categorical_cross_entropy"
     return loss or usual, list(dict.fromkeys(metrics))
-
-
-def make_optimizer(config: RunConfig) -> tuple[Optimizer, list[str]]:
-    """The optimizer and a remark for each given option that it does not have."""
-    known = options(config.optimizer)
-    given: dict[str, Any] = {name: getattr(config, name) for name in OPTIMIZER_OPTIONS}
-    given["rho"] = config.squared_gradient_share
-    given["weight_decay" if "decoupled" not in known else "decay"] = config.decay
-    given = {name: value for name, value in given.items() if value is not None and value is not False}
-    foreign = [name for name in given if name not in known and name != "decay"]
-    remarks = [f"{name}: no effect, optimizer '{config.optimizer}' has no such option" for name in foreign]
-    return create(config.optimizer, **{name: value for name, value in given.items() if name not in foreign}), remarks
 
 
 def scaled(optimizer: Optimizer, factor: int) -> tuple[Optimizer, list[str]]:
@@ -161,7 +123,7 @@ def scaled(optimizer: Optimizer, factor: int) -> tuple[Optimizer, list[str]]:
         return optimizer, []
     rate = optimizer.learning_rate * factor
     remark = f"learning_rate: {rate:g}, that of one worker ({optimizer.learning_rate:g}) times {factor}"
-    return replace(optimizer, learning_rate=rate), [remark]  # type: ignore[type-var]
+    return optimizer.replace(learning_rate=rate), [remark]
 
 
 def make_schedule(
@@ -171,11 +133,7 @@ def make_schedule(
 
     A schedule that watches metrics which this run will not have is refused.
     """
-    chosen = {name: getattr(config, name) for name in schedule_options() if hasattr(config, name)}
-    epochs = num_epochs if num_epochs > 0 else 1
-    schedule = parse_schedulers(
-        config.lr_schedulers, chosen, learning_rate=optimizer.learning_rate, num_epochs=epochs, size=size
-    )
+    schedule = Schedule(optimizer.learning_rate, config.schedule, num_epochs=max(num_epochs, 1), size=size)
     names = [*metrics, "loss"]
     schedule.check_metrics([*names, *(f"val_{name}" for name in names)] if validates else names)
     return schedule
@@ -183,20 +141,9 @@ def make_schedule(
 
 def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:
     """Random changes of training images, if asked for."""
-    kinds = (config.flip_images, config.crop_images, config.shift_images, config.rotate_images, config.jitter_images)
-    if not any(kinds):
+    if not config.augmentation:
         return None
-    augmentation = Augmentation(
-        flip_probability=config.flip_images_prob if config.flip_images else 0.0,
-        crop_size=config.crop_images_size if config.crop_images else 0,
-        crop_probability=config.crop_images_prob if config.crop_images else 0.0,
-        shift_size=config.shift_images_size if config.shift_images else 0,
-        shift_probability=config.shift_images_prob,
-        rotate_degrees=config.rotate_images_degrees if config.rotate_images else 0.0,
-        rotate_probability=config.rotate_images_prob,
-        jitter_strength=config.jitter_images_strength if config.jitter_images else 0.0,
-        jitter_probability=config.jitter_images_prob,
-    )
+    augmentation = Augmentation(config.augmentation)
     augmentation.check_shape(dataset.input_shape)
     return augmentation
 
@@ -209,9 +156,9 @@ def memory_demand(
         spec,
         config.engine,
         loss,
-        np.dtype(config.dtype).itemsize,
+        np.dtype(config.training.dtype).itemsize,
         num_optimizer_arrays=len(optimizer.state_names),
-        averaging=StrategyChoice.parse(config.strategy).name != "sync",
+        averaging=not config.strategy.lockstep,
         num_passes=num_passes,
         on_gpu=device != "cpu",
     )
@@ -229,22 +176,18 @@ def make_strategy(
 ) -> Strategy:
     """How replicas agree; it has the memory of parameters and gradients. Every rank must call."""
     num_state = sum(info.size for info in spec.state)
-    return strategies.make_strategy(
-        StrategyChoice.parse(config.strategy),
+    job = Job(
         comm,
-        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.dtype),
+        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.training.dtype),
         optimizer,
         kernels,
         num_shards=num_shards,
-        options=Options(
-            clip_value=config.clip_value,
-            clip_norm=config.clip_norm,
-            compression=parse_compression(config.compression),
-            overlap=config.overlap,
-            same_bits=config.shards is not None,
-        ),
+        clip_value=config.training.clip_value,
+        clip_norm=config.training.clip_norm,
+        same_bits=config.workers.shards is not None,
         timeline=timeline,
     )
+    return config.strategy.build(job)
 
 
 def make_replica(
@@ -260,26 +203,24 @@ def make_replica(
 ) -> BaseReplica:
     """The network on this rank. Rank 0 draws or loads the weights, the strategy gives them to all. Every rank calls."""
     comm = strategy.comm
-    replica = create_replica(
-        config.engine,
+    replica = config.engine.build(
         spec,
         loss=loss,
         local_batch_size=local_batch_size,
-        dtype=config.dtype,
-        seed=config.seed,
+        dtype=config.training.dtype,
+        seed=config.training.seed,
         kernels=kernels,
         parameters=strategy.parameters,
         gradients=strategy.gradients,
         threads=threads,
-        exact=config.exact,
         device=device,
-        tuning="measured" if config.shards is None else "rule",
+        tuning="measured" if config.workers.shards is None else "rule",
     )
     if comm.rank == 0:
-        replica.initialize(config.seed)
-        if config.weights_and_bias_filename is not None:
-            load_weights(replica, Path(config.weights_and_bias_filename))
-    if comm.size > 1 and config.engine == "native":
+        replica.initialize(config.training.seed)
+        if config.model.weights is not None:
+            load_weights(replica, Path(config.model.weights))
+    if comm.size > 1 and config.engine.measures_algorithms:
         # one rank of each machine measures convolution algorithms in peace; the others take what it has found
         if comm.local_rank == 0:
             replica.prepare()
@@ -309,10 +250,11 @@ def load_weights(replica: BaseReplica, path: Path) -> None:
 
 def check_workers(config: RunConfig, comm: Communicator) -> list[str]:
     """Refuse workers that were not asked for; a remark for each option that has no effect with these."""
-    if config.parallel == "sequential" and comm.size > 1:
+    if config.workers.parallel == "sequential" and comm.size > 1:
         raise ConfigError(f"parallel = sequential, but {comm.size} workers were started: give parallel = data, or one")
-    if config.compression != "none" and len(comm.local_sizes) == 1:
-        return [f"compression: no effect, gradients of one machine are not sent; {config.compression} is for several"]
+    compression = getattr(config.strategy, "compression", None)
+    if compression is not None and compression.name != "none" and len(comm.local_sizes) == 1:
+        return [f"compression: no effect, gradients of one machine are not sent; {compression} is for several"]
     return []
 
 
@@ -321,38 +263,10 @@ def check_same_on_ranks(config: RunConfig, comm: Communicator, dataset: Dataset,
     if comm.size == 1:
         return
     facts = software_facts(kernels)
-    if config.shards is None:
+    if config.workers.shards is None:
         facts.pop("instruction set", None)  # machines may differ where the last bits may
-    free = FREE_OPTIONS - {"engine"}  # it may change between attempts, not between workers
-    own = {name: value for name, value in config.to_dict().items() if name not in free}
-    facts |= {f"option {name}": json.dumps(value) for name, value in own.items()}
+    own = config.decisive() | {"engine.name": config.engine.name}  # which may change between attempts only
+    facts |= {f"option {path}": json.dumps(value) for path, value in own.items()}
     parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
     facts |= {f"{name} data": dataset_fingerprint(part) for name, part in parts.items() if part is not None}
     check_same(comm, facts)
-
-
-def unknown_names(config: RunConfig) -> dict[str, str]:
-    """Options whose value nothing goes by, each with what is wrong."""
-    checks: dict[str, Callable[[], object]] = {
-        "model": lambda: zoo.describe(config.model),
-        "model_options": lambda: _network(config),
-        "dataset": lambda: check_name(config.dataset),
-        "optimizer": lambda: optim.options(config.optimizer),
-        "loss_func": lambda: split_losses(config.loss_func or ""),
-        "metrics": lambda: [canonical_name(name) for name in config.metrics or ()],
-    }
-    problems: dict[str, str] = {}
-    for option, check in checks.items():
-        if option == "model_options" and "model" in problems:
-            continue
-        try:
-            check()
-        except RingletError as error:
-            problems[option] = str(error)
-    return problems
-
-
-def _network(config: RunConfig) -> object:
-    return zoo.create(
-        config.model, input_shape=config.input_shape, num_classes=config.num_classes, **config.model_options
-    )

@@ -39,19 +39,19 @@ CLEARLY_SLOWER = 1.5
 
 def join_workers(config: RunConfig) -> Communicator:
     """The communicator of all workers; every worker must call. With --device cpu it does without GPUs too."""
-    return world.communicator(gpus=config.device != "cpu")
+    return world.communicator(gpus=getattr(config.engine, "device", "cpu") != "cpu")
 
 
 def choose_device(config: RunConfig, comm: Communicator) -> str:
     """The name of this worker's device; every worker must call. An error is the same on all workers of a machine."""
-    if config.engine != "torch" or config.device == "cpu":
+    if not config.engine.takes_gpus:
         return "cpu"
     require("torch")
     from ringlet.engines.torch import devices
 
     told = comm.local.allgather_bytes(json.dumps(devices.visible_gpus()).encode())
     seen = [json.loads(names) for names in told]
-    if config.device == "auto" and not any(seen):
+    if getattr(config.engine, "device", "auto") == "auto" and not any(seen):
         return "cpu"
     return devices.take_gpu(assign_gpus(seen)[comm.local_rank])
 
@@ -90,8 +90,8 @@ def chosen_threads(config: RunConfig, num_local_workers: int) -> int | None:
 
     What OMP_NUM_THREADS says wins over the share of the cores.
     """
-    if config.threads is not None or num_local_workers == 1 or "OMP_NUM_THREADS" in os.environ:
-        return config.threads
+    if config.engine.threads is not None or num_local_workers == 1 or "OMP_NUM_THREADS" in os.environ:
+        return config.engine.threads
     return max(1, usable_cores() // num_local_workers)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringlet.comm.single import SingleCommunicator
 from ringlet.data import BatchLoader, Dataset, Normalization, Source, load_dataset
 from ringlet.engines.contract import Replica
-from ringlet.engines.native import NativeReplica
+from ringlet.engines.native import Native, NativeReplica
 from ringlet.errors import ConfigError, DataError, ModelFileError
 from ringlet.io import jsontext
 from ringlet.kernels import load as load_kernels
@@ -80,7 +80,7 @@ def load_model(
     if loss not in LOSS_NAMES:
         raise ModelFileError(f"model file {location}: loss {loss[:60]!r} is not known")
     dtype = str(next((tensor.dtype for tensor in file.tensors.values()), np.dtype("float32")))
-    demand = Demand(file.spec, "native", loss, np.dtype(dtype).itemsize, training=False)
+    demand = Demand(file.spec, Native(), loss, np.dtype(dtype).itemsize, training=False)
     check_memory(demand, batch_size, SingleCommunicator(), 1)
     with clear_memory_errors("making the network"):
         replica = NativeReplica(

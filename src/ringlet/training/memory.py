@@ -16,6 +16,7 @@ from typing import final
 import numpy as np
 
 from ringlet.comm.contract import Communicator, Op
+from ringlet.engines.engine import Engine
 from ringlet.errors import ConfigError
 from ringlet.launch.available import available_bytes
 from ringlet.models.spec import ModelSpec
@@ -35,7 +36,7 @@ class Demand:
     """What is known of the passes of one worker before they are made."""
 
     spec: ModelSpec
-    engine: str
+    engine: Engine
     loss: str
     item_size: int
     num_optimizer_arrays: int = 0
@@ -65,7 +66,7 @@ class Demand:
     def certain(self, local_batch_size: int, num_workers: int) -> int:
         """What a worker needs at least: batches are not always made ahead, and estimates are halved."""
         found = self.memory(local_batch_size, num_workers)
-        sure = found.activations if self.engine == "native" else found.activations // 2
+        sure = found.activations if self.engine.knows_memory else found.activations // 2
         batch = found.batches // (PREFETCHED if self.training else 1)
         return found.parameters + found.gradients + found.optimizer + sure + batch
 
@@ -102,7 +103,7 @@ def explain_lack(demand: Demand, local_batch_size: int, num_workers: int, num_sh
         if (num_workers > 1)
         else ""
     )
-    about = "" if demand.engine == "native" else "about "
+    about = "" if demand.engine.knows_memory else "about "
     found = (
         f"a pass over {local_batch_size:,} samples with network '{demand.spec.name}' needs {about}{_text(need.total)} "
         f"of memory{each} ({_text(need.activations)} for activations); {_text(available)} are available. "

@@ -19,6 +19,7 @@ from ringlet.checkpoint import Checkpoint, CheckpointStore
 from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig, gather
+from ringlet.data.formats import GivenDataset
 from ringlet.errors import CheckpointError, UsageError
 from ringlet.io.disk import Say, synchronise
 from ringlet.launch.restarts import current_attempt
@@ -37,34 +38,6 @@ from ringlet.training.run_lock import RunLock
 
 RESTART_PATIENCE = 20.0
 """How many seconds a restarted job waits for the last of the attempt before it to end."""
-
-FREE_OPTIONS = frozenset(
-    {
-        "num_epochs",
-        "run_dir",
-        "resume",
-        "break_lock",
-        "checkpoint_every",
-        "keep",
-        "checkpoint_optimizer",
-        "on_nan",
-        "digest_every",
-        "stall_seconds",
-        "engine",
-        "device",
-        "threads",
-        "overlap",
-        "blocking_mpi",
-        "non_blocking_mpi",
-        "evaluate",
-        "history_file",
-        "log",
-        "timeline",
-        "profile",
-        "num_pictures",
-    }
-)
-"""Options that may differ when a run goes on: they do not change what is learned, but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +61,15 @@ def lock_run(config: RunConfig) -> RunLock:
     """
     is_restart = current_attempt() > 0
     patience = RESTART_PATIENCE if is_restart else 0.0
-    return RunLock.acquire(run_path(config), break_lock=config.break_lock or is_restart, patience=patience)
+    return RunLock.acquire(run_path(config), break_lock=config.checkpoint.break_lock or is_restart, patience=patience)
 
 
 def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Continuation | None:
-    """The checkpoint that ``config.resume`` names, chosen by rank 0; None without one. All ranks must call.
+    """The checkpoint that ``checkpoint.resume`` names, chosen by rank 0; None without one. All ranks must call.
 
     Options that would make another run of it are refused.
     """
-    point = ResumePoint.parse(config.resume)
+    point = ResumePoint.parse(config.checkpoint.resume)
     if point is None:
         return None
     checkpoint = _find(config, point, say) if comm.rank == 0 else None
@@ -121,10 +94,10 @@ def _find(config: RunConfig, point: ResumePoint, say: Say) -> Checkpoint | None:
     directory = RunDirectory(run_path(config))
     has_options = directory.config.is_file()
     if has_options:
-        check_same_run(directory.path, gather(directory.config).build().to_dict(), config)
+        check_same_run(directory.path, gather(directory.config).build(), config)
     checkpoint = _choose(CheckpointStore(directory.checkpoints, say=say), point)
     if checkpoint is not None and checkpoint.config and not has_options:
-        check_same_run(directory.path, checkpoint.config, config)
+        check_same_run(directory.path, _saved_config(checkpoint.config, config), config)
     return checkpoint
 
 
@@ -152,8 +125,8 @@ def _step_of_epoch(store: CheckpointStore, epoch: int) -> int:
 def with_same_steps(config: RunConfig, continuation: Continuation, num_workers: int) -> tuple[RunConfig, list[str]]:
     """The configuration for another number of workers: the global batch stays, so that steps mean the same."""
     batch = continuation.global_batch_size
-    given = config.local_batch_size is not None or config.global_batch_size is not None
-    if config.shards is not None or (given and config.samples_per_step(num_workers) == batch):
+    given = config.training.local_batch_size is not None or config.training.global_batch_size is not None
+    if config.workers.shards is not None or (given and config.samples_per_step(num_workers) == batch):
         return config, []
     remark = (
         f"resume: the run had {continuation.num_workers} workers and goes on with {num_workers}; its global batch of "
@@ -163,13 +136,19 @@ def with_same_steps(config: RunConfig, continuation: Continuation, num_workers: 
     return config.replace(global_batch_size=batch, local_batch_size=None), remarks
 
 
-def check_same_run(directory: Path, before: Mapping[str, Any], config: RunConfig) -> None:
+def _saved_config(saved: Mapping[str, Any], config: RunConfig) -> RunConfig:
+    """The configuration in a checkpoint; version 0.1 wrote the bare name of a data set that was given as an object."""
+    name = saved.get("dataset")
+    if isinstance(name, str) and config.dataset.name == GivenDataset.name:
+        saved = {**saved, "dataset": GivenDataset(title_given=name)}
+    return RunConfig(**saved)
+
+
+def check_same_run(directory: Path, before: RunConfig, config: RunConfig) -> None:
     """Refuse to resume with options that would make another run of it."""
-    now = config.to_dict()
     differences = [
-        f"{name}: {before.get(name, 'not set')} before, {now.get(name, 'not set')} now"
-        for name in config.names()
-        if name not in FREE_OPTIONS and before.get(name) != now.get(name)
+        f"{path}: {'not set' if old is None else old} before, {'not set' if new is None else new} now"
+        for path, (old, new) in config.differences(before).items()
     ]
     if differences:
         raise UsageError(

@@ -49,7 +49,7 @@ def no_trackers(_: Path) -> Sequence[Observer]:
 
 def run(session: Session, observers: Iterable[Observer], trackers: Trackers) -> RunResult:
     """See :meth:`Session.run`."""
-    if session.config.evaluate_only:
+    if session.config.training.evaluate_only:
         result = _empty_result(session)
         result.test = _evaluate(session, "only", Observers(observers if session.is_leader else ()))
         return result
@@ -100,7 +100,7 @@ def _train_and_evaluate(
 ) -> RunResult:
     config, progress, result = session.config, session.progress, _empty_result(session)
     _tell_start(session, told)
-    if config.evaluate and session.continuation is None:
+    if config.training.evaluate and session.continuation is None:
         result.test_before = _evaluate(session, "before", told)
     stop, finished = _train(session, models, told)
     history = History.of(progress, stop)
@@ -109,8 +109,8 @@ def _train_and_evaluate(
         result.run_dir, result.model_file = str(directory.path), str(directory.model)
         if models.write(progress.num_epochs, progress.num_steps):
             told(ModelSaved(result.model_file, progress.num_epochs, progress.num_steps))
-        if config.history_file is not None:
-            target, text = Path(config.history_file), history.to_json().encode()
+        if config.output.history_file is not None:
+            target, text = Path(config.output.history_file), history.to_json().encode()
             saving.attempt("history file", lambda: write_whole(target, text), is_needed=True)
     _conclude_timeline(session, result, saving)
     if history.interrupted:
@@ -121,7 +121,7 @@ def _train_and_evaluate(
             f"The model is saved{saved}"
         )
     faults.reach("exit", session.comm.rank, progress.num_steps)
-    if config.evaluate is not False and session.dataset.test is not None:
+    if config.training.evaluate is not False and session.dataset.test is not None:
         result.test = _evaluate(session, "after", told)
     saving.check()
     return result
@@ -132,7 +132,7 @@ def _train(session: Session, models: ModelFiles, told: Observers) -> tuple[Stop 
     progress = session.progress
     try:
         with interruptible(told.control):
-            return session.train(max(session.config.num_epochs, progress.num_epochs), told)
+            return session.train(max(session.config.training.num_epochs, progress.num_epochs), told)
     except DivergedError as error:
         told(TrainingStopped(progress.num_epochs + 1, progress.num_steps, str(error)))
         if models.epoch is None:
@@ -147,8 +147,8 @@ def _tell_start(session: Session, told: Observers) -> None:
     if session.continuation is None:
         told(_started(session, versions))
     else:
-        about = progress.num_epochs, progress.num_steps, config.num_epochs, session.comm.size
-        told(RunResumed(*about, config.engine, versions))
+        about = progress.num_epochs, progress.num_steps, config.training.num_epochs, session.comm.size
+        told(RunResumed(*about, config.engine.name, versions))
         if progress.stopped is not None:
             told.control.stop(progress.stopped)
     if number := current_attempt():
@@ -164,16 +164,16 @@ def _started(session: Session, versions: dict[str, str]) -> RunStarted:
         num_train_samples=_size(dataset.train),
         num_validation_samples=_size(dataset.validation),
         num_test_samples=_size(dataset.test),
-        num_epochs=session.config.num_epochs,
+        num_epochs=session.config.training.num_epochs,
         global_batch_size=session.global_batch_size,
         num_workers=comm.size,
         num_machines=len(comm.local_sizes),
         communicator=comm.name,
         num_shards=session.num_shards,
-        engine=session.config.engine,
+        engine=session.config.engine.name,
         device=session.device,
         kernels=session.kernels.name,
-        config=session.config.to_dict(),
+        config=session.config.flat(),
         versions=versions,
     )
 
@@ -197,9 +197,9 @@ def _conclude_timeline(session: Session, result: RunResult, saving: Saving) -> N
     if not isinstance(session.recorded, RecordedTimeline):
         return
     timelines = gather_timelines(session.recorded, session.comm)
-    result.profile = [phase_seconds(own) for own in timelines] if config.profile else None
-    if session.is_leader and config.timeline is not None:
-        target = Path(config.timeline)
+    result.profile = [phase_seconds(own) for own in timelines] if config.output.profile else None
+    if session.is_leader and config.output.timeline is not None:
+        target = Path(config.output.timeline)
         saving.attempt("timeline", lambda: write_trace(target, timelines), is_needed=True)
 
 

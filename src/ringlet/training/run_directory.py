@@ -105,7 +105,7 @@ def check_run_directory(config: RunConfig) -> None:
     target = run_path(config)
     if is_continued(config):
         return
-    if config.resume not in (None, "auto"):
+    if config.checkpoint.resume not in (None, "auto"):
         raise UsageError(f"run directory '{target}' holds no run to resume from: give that of an earlier run")
     _require_free(target)
     nearest = next((folder for folder in target.parents if folder.exists()), Path())
@@ -134,21 +134,21 @@ def check_output_file(name: str, path: str | None) -> None:
 
 def run_path(config: RunConfig) -> Path:
     """Where the run directory is, or is to be."""
-    if config.run_dir:
-        return Path(config.run_dir)
-    if config.resume is not None:
+    if config.output.run_dir:
+        return Path(config.output.run_dir)
+    if config.checkpoint.resume is not None:
         raise UsageError("resume needs the run directory: give --run-dir, or use `ringlet resume RUN`")
     return _default_path(config)
 
 
 def is_continued(config: RunConfig) -> bool:
     """Whether the run is to go on in the directory of an earlier one."""
-    return config.resume is not None and (run_path(config) / CONFIG).is_file()
+    return config.checkpoint.resume is not None and (run_path(config) / CONFIG).is_file()
 
 
 def _default_path(config: RunConfig) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = "-".join(_file_name(part) for part in (config.model, config.dataset)) + f"-{stamp}"
+    name = "-".join(_file_name(part) for part in (config.model.network, config.dataset.label)) + f"-{stamp}"
     candidates = (Path("runs") / (name if attempt == 1 else f"{name}-{attempt}") for attempt in range(1, 1000))
     return next(path for path in candidates if not path.exists())
 

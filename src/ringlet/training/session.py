@@ -29,7 +29,7 @@ from ringlet.io.disk import Saving, Say
 from ringlet.kernels import load as load_kernels
 from ringlet.models.files import save_model
 from ringlet.models.spec import ModelSpec
-from ringlet.optim import Optimizer, Schedule
+from ringlet.optim import Schedule
 from ringlet.strategies.finite import first_not_finite
 from ringlet.timeline import NO_TIMELINE, PhaseTotals, RecordedTimeline, Timeline
 from ringlet.training import components
@@ -59,7 +59,7 @@ from ringlet.training.run_directory import (
 class Session:
     """The parts of a run, ready to train. Every rank must make the same session and call the same methods of it.
 
-    ``spec``, ``dataset`` and ``optimizer`` take the place of what the configuration names. ``say`` is told in words
+    ``spec`` and ``dataset`` take the place of what the configuration names. ``say`` is told in words
     what happens beside the events; :attr:`remarks` is what there was to say while the session was made.
     ``scaling_shards`` is the number of shards that ``learning_rate_scaling`` multiplies by, if not those of this run.
     """
@@ -70,7 +70,6 @@ class Session:
         *,
         spec: ModelSpec | None = None,
         dataset: Dataset | None = None,
-        optimizer: Optimizer | None = None,
         communicator: Communicator | None = None,
         timeline: Timeline = NO_TIMELINE,
         scaling_shards: int | None = None,
@@ -90,15 +89,14 @@ class Session:
         components.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = components.make_metrics(config, self.dataset, self.spec)
 
-        given, remarks = components.make_optimizer(config) if optimizer is None else (optimizer, [])
-        self._given_optimizer = given
-        self._rate_factor = (scaling_shards or self.num_shards) if config.learning_rate_scaling else 1
+        self._given_optimizer = given = config.optimizer
+        self._rate_factor = (scaling_shards or self.num_shards) if config.training.learning_rate_scaling else 1
         self.optimizer, more = components.scaled(given, self._rate_factor)
-        self.remarks += remarks + more
-        schedule = self._make_schedule(config.num_epochs)
+        self.remarks += more
+        schedule = self._make_schedule(config.training.num_epochs)
 
         self.threads = chosen_threads(config, comm.local_size)
-        self.kernels = load_kernels(config.kernels)
+        self.kernels = load_kernels(config.engine.kernels)
         self.device = choose_device(config, comm)
         self.local_batch_size = components.samples_per_shard(
             config, len(self.dataset.train), self.global_batch_size, self.num_shards
@@ -146,9 +144,9 @@ class Session:
         with ExitStack() as held:
             if comm.rank == 0:
                 check_run_directory(config)
-                check_output_file("history_file", config.history_file)
-                check_output_file("timeline", config.timeline)
-                if is_continued(config) and not config.evaluate_only:
+                check_output_file("history_file", config.output.history_file)
+                check_output_file("timeline", config.output.timeline)
+                if is_continued(config) and not config.training.evaluate_only:
                     held.callback(lock_run(config).release)
             remarks = config.notes()
             continuation = find_continuation(comm, config, remarks.append)
@@ -158,14 +156,14 @@ class Session:
             session = cls(
                 config,
                 communicator=comm,
-                timeline=RecordedTimeline() if config.profile or config.timeline else NO_TIMELINE,
+                timeline=RecordedTimeline() if config.output.profile or config.output.timeline else NO_TIMELINE,
                 scaling_shards=None if continuation is None else continuation.num_shards,
                 say=say,
             )
             session.remarks = remarks + session.remarks
-            if (config.evaluate or config.evaluate_only) and session.dataset.test is None:
+            if (config.training.evaluate or config.training.evaluate_only) and session.dataset.test is None:
                 raise UsageError(
-                    f"data set '{config.dataset}' has no test data: leave --evaluate out or give a path for it"
+                    f"data set '{config.dataset.label}' has no test data: leave --evaluate out or give a path for it"
                 )
             if continuation is not None:
                 session.restore(continuation, session.remarks.append)
@@ -181,8 +179,9 @@ class Session:
 
     def _make_loop(self, schedule: Schedule) -> Loop:
         config, dataset, strategy, replica = self.config, self.dataset, self.strategy, self.replica
+        engine = config.engine
         sizes = {info.name: info.size for info in self.spec.parameters}
-        guard = ReplicaGuard(self.comm, config.digest_every, sizes=sizes, own_parameters=not strategy.lockstep)
+        guard = ReplicaGuard(self.comm, config.guards.digest_every, sizes=sizes, own_parameters=not strategy.lockstep)
         return Loop(
             replica,
             strategy,
@@ -190,19 +189,19 @@ class Session:
             self.loader(
                 dataset.train,
                 shuffle=True,
-                seed=config.seed,
+                seed=config.training.seed,
                 augmentation=components.make_augmentation(config, dataset),
-                partition=config.partition,
-                max_steps=config.steps_per_epoch,
+                partition=config.workers.partition,
+                max_steps=config.training.steps_per_epoch,
             ),
             None if dataset.validation is None else self.loader(dataset.validation),
             self.metrics,
-            config.seed,
+            config.training.seed,
             self.progress,
             self.timeline,
-            skip_bad=config.on_nan == "skip",
+            skip_bad=config.guards.on_nan == "skip",
             check=lambda step: guard.after_update(step, strategy.parameters, replica.state.flat),
-            threads=StepThreads(self.kernels if config.engine == "native" and config.threads is None else None),
+            threads=StepThreads(self.kernels if engine.adapts_threads and engine.threads is None else None),
         )
 
     def loader(self, source: Source, *, shuffle: bool = False, **options: Any) -> BatchLoader:
@@ -211,7 +210,7 @@ class Session:
             source,
             global_batch_size=self.global_batch_size,
             normalization=self.dataset.normalization,
-            dtype=self.config.dtype,
+            dtype=self.config.training.dtype,
             num_shards=self.num_shards,
             shards=self.strategy.shards,
             shuffle=shuffle,
@@ -242,14 +241,14 @@ class Session:
     # -- what can be done with them -----------------------------------------------------------------------------------
     def plan_epochs(self, num_epochs: int) -> None:
         """Let the schedule be that of so many epochs, if no step was taken yet."""
-        if self.progress.num_steps == 0 and num_epochs != self.config.num_epochs:
+        if self.progress.num_steps == 0 and num_epochs != self.config.training.num_epochs:
             self._loop = replace(self._loop, schedule=self._make_schedule(num_epochs))
 
     def train(self, last_epoch: int, observers: Observers) -> tuple[Stop | None, TrainingFinished]:
         """Train until ``last_epoch`` epochs are done in all, or the control of any rank says stop; gives why, then."""
         with clear_memory_errors("preparing"):
             self.replica.prepare()  # it may measure for a while, which is no stall
-        with blas_threads(self.threads), StallDetector(self.comm, self.config.stall_seconds) as stall:
+        with blas_threads(self.threads), StallDetector(self.comm, self.config.guards.stall_seconds) as stall:
             loop = replace(self._loop, report=stall.progress)
             try:
                 with clear_memory_errors("training"):
@@ -304,14 +303,14 @@ class Session:
         self, directory: Path, say: Say, log: EventLog | None = None, saving: Saving | None = None
     ) -> list[Checkpointer]:
         """The observer that writes checkpoints into ``directory``, if the configuration wants any."""
-        if self.config.checkpoint_every == "never":
+        if self.config.checkpoint.every == "never":
             return []
         position = int if log is None else log.position
         return [Checkpointer(self._state(), directory, say, position, saving, self._best_step)]
 
     def pictures(self, folder: Path, say: Say) -> list[ValidationPictures]:
         """The observer that draws validation samples into ``folder``, if there are masks and pictures are wanted."""
-        source, number = self.dataset.validation, self.config.num_pictures
+        source, number = self.dataset.validation, self.config.output.num_pictures
         if self.dataset.task != "segmentation" or source is None or number == 0:
             return []
         return [ValidationPictures(source, number, self.comm, folder, say)]

@@ -21,6 +21,7 @@ from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.data import Dataset
+from ringlet.data.formats import GivenDataset
 from ringlet.errors import CheckpointError, ConfigError
 from ringlet.io.disk import Say
 from ringlet.models.spec import ModelSpec
@@ -63,16 +64,13 @@ class Trainer:
         scaling_shards: int | None = None,
         **options: Any,
     ) -> None:
-        options |= _names(
-            ("model", model, ModelSpec), ("dataset", dataset, Dataset), ("optimizer", optimizer, Optimizer)
-        )
+        options |= _checked(model=(model, ModelSpec), dataset=(dataset, Dataset), optimizer=(optimizer, Optimizer))
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
         self.callbacks = tuple(callbacks)
         self.session = session = Session(
             self.config,
             spec=model if isinstance(model, ModelSpec) else None,
             dataset=dataset if isinstance(dataset, Dataset) else None,
-            optimizer=optimizer if isinstance(optimizer, Optimizer) else None,
             communicator=communicator,
             timeline=timeline,
             scaling_shards=scaling_shards,
@@ -101,7 +99,7 @@ class Trainer:
         are refused, and so is a directory that another process writes; later checkpoints are set aside. The log of
         ``ringlet train`` is continued, if the run has one. Every worker must call.
         """
-        num_epochs = self.config.num_epochs if epochs is None else epochs
+        num_epochs = self.config.training.num_epochs if epochs is None else epochs
         if num_epochs < 0:
             raise ConfigError(f"epochs = {num_epochs}: expected 0 or more")
         session, progress = self.session, self.progress
@@ -149,9 +147,9 @@ class Trainer:
 
     def _resume(self, point: str, stack: ExitStack) -> EventLog | None:
         """Resume as ``ringlet resume`` does, in a directory that is ours until ``stack`` ends. Every worker calls."""
-        if self.config.run_dir is None:
+        if self.config.output.run_dir is None:
             raise ConfigError("resume needs run_dir, the folder with the checkpoints: give it to the Trainer")
-        self._run = run = RunDirectory(Path(self.config.run_dir))
+        self._run = run = RunDirectory(Path(self.config.output.run_dir))
         self._lock(run, stack)
         continuation = find_continuation(self.comm, self.config.replace(resume=point), warnings.warn)
         if continuation is not None:
@@ -185,10 +183,10 @@ class Trainer:
         return stack.enter_context(closing(EventLog(run.events, cut_at=cut_at)))
 
 
-def _names(*given: tuple[str, object, type]) -> dict[str, str]:
-    """The names of parts that were given by name or as objects of Ringlet; anything else is a TypeError."""
-    names = {}
-    for option, value, kind in given:
+def _checked(**given: tuple[object, type]) -> dict[str, Any]:
+    """Parts that were given by name or as objects of Ringlet, for the configuration; anything else is a TypeError."""
+    found: dict[str, Any] = {}
+    for option, (value, kind) in given.items():
         if value is None:
             continue
         if not isinstance(value, str | kind):
@@ -196,5 +194,9 @@ def _names(*given: tuple[str, object, type]) -> dict[str, str]:
                 f"Trainer({option}=…): expected a name or a ringlet {kind.__name__}, received {type(value).__module__}."
                 f"{type(value).__qualname__}"
             )
-        names[option] = value if isinstance(value, str) else value.name  # type: ignore[attr-defined]
-    return names
+        if isinstance(value, ModelSpec):
+            value = value.name
+        elif isinstance(value, Dataset):
+            value = GivenDataset(title_given=value.name)
+        found[option] = value
+    return found

@@ -8,12 +8,16 @@ makes functions of them, ``readiness`` knows which of them finishes which gradie
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, final
+
+import numpy as np
 
 from ringlet.component import option
 from ringlet.engines.engine import Engine
-from ringlet.engines.native.plan import Plan, compile_plan
+from ringlet.engines.native.plan import Plan, arena_bytes, compile_plan
 from ringlet.engines.native.replica import NativeReplica
+from ringlet.kernels.contract import padded_lanes
 from ringlet.models.spec import ModelSpec
 
 __all__ = ["Native", "NativeReplica", "Plan", "compile_plan"]
@@ -30,7 +34,18 @@ class Native(Engine):
     device: Literal["auto", "cpu"] = option("auto", "the processor; engine torch takes GPUs", affects_result=False)
     exact: bool = option(False, "only convolution algorithms that round like the direct one (no Winograd)")
 
+    def activation_bytes(
+        self, spec: ModelSpec, local_batch_size: int, item_size: int, loss: str, *, training: bool = True
+    ) -> int:
+        """The memory of the plan, to the byte."""
+        return _arena_bytes(spec, padded_lanes(local_batch_size), item_size, loss, training)
+
     def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> NativeReplica:
         """A replica."""
         del device
         return NativeReplica(spec, exact=self.exact, tuning=tuning, **options)
+
+
+@lru_cache(maxsize=256)
+def _arena_bytes(spec: ModelSpec, lanes: int, item_size: int, loss: str, training: bool) -> int:
+    return arena_bytes(spec, lanes, np.dtype(f"f{item_size}"), loss, training=training)
