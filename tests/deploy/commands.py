@@ -47,8 +47,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     if verb == "train":
         given = {name: value for name, value in context.params.items() if value is not None}
         config = gather(None, {}, {name: given[name] for name in given.keys() & RunConfig.model_fields.keys()}).build()
-        zoo.describe(config.model)
-        assert config.dataset in {entry.name for entry in catalogue()}, config.dataset
+        zoo.describe(config.model.network)
+        assert config.dataset.name in {entry.name for entry in catalogue()}, config.dataset
     if verb == "run" and context.params["command"]:
         assert (REPOSITORY / context.params["command"][0]).is_file(), context.params["command"]
     return dict(context.params)

@@ -85,7 +85,7 @@ def test_without_data_of_the_run_the_named_data_serve(run):
     images, _ = load_dataset("digits").test.read(np.arange(40))
     np.savez("digits.npz", images=images)
     config = run / "config.toml"
-    config.write_text(config.read_text().replace('dataset = "digits"', 'dataset = "npz:gone.npz"'))
+    config.write_text(config.read_text().replace('name = "digits"', 'name = "npz"\npath = "gone.npz"'))
     remarks = []
     result = export_model(run, "openvino", calibration="digits.npz", say=remarks.append)
     assert (result.parity.num_samples, result.parity.origin) == (40, "images of 'digits.npz'")

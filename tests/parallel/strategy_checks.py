@@ -77,8 +77,8 @@ def apart(comm: Communicator, **options: Any) -> dict[str, Any]:
 def bad_gradient(comm: Communicator, bad_rank: int, bad_step: int, **options: Any) -> dict[str, Any]:
     """One rank's gradient is not finite in one step: what all ranks raise, or how many steps they have skipped."""
     trainer = Trainer(communicator=comm, **options)
-    if trainer.config.run_dir is not None:
-        trainer.keep_checkpoints(Path(trainer.config.run_dir))
+    if trainer.config.output.run_dir is not None:
+        trainer.keep_checkpoints(Path(trainer.config.output.run_dir))
     text = f"nan@rank={bad_rank},step={bad_step},phase=backward"
     before, faults.reach = faults.reach, faults.armed(faults.parse(text))
     try:

@@ -11,6 +11,7 @@ import pytest
 from ringlet import RunConfig, Trainer, load_model
 from ringlet.cli.main import main
 from ringlet.comm.single import SingleCommunicator
+from ringlet.engines.engine import ENGINES
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import ConfigError
 from ringlet.models import zoo
@@ -22,7 +23,7 @@ LOSS = "categorical_cross_entropy"
 
 
 def demand(engine: str = "native", **options: Any) -> Demand:
-    return Demand(zoo.create("simplecnn"), engine, LOSS, 4, num_optimizer_arrays=2, **options)
+    return Demand(zoo.create("simplecnn"), ENGINES.create(engine), LOSS, 4, num_optimizer_arrays=2, **options)
 
 
 @pytest.fixture

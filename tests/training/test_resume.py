@@ -280,7 +280,7 @@ def test_a_bad_step_is_skipped_if_asked_for() -> None:
 def test_a_run_goes_on_with_the_global_batch_of_its_checkpoint(options, num_workers, kept, num_remarks):
     continuation = Continuation(7, 1, 256, num_workers=2, num_shards=2, events_bytes=0, checkpoint=None)
     config, remarks = with_same_steps(RunConfig(**options), continuation, num_workers)
-    assert (config.global_batch_size, len(remarks)) == (kept, num_remarks)
+    assert (config.training.global_batch_size, len(remarks)) == (kept, num_remarks)
 
 
 def test_a_history_of_any_length_is_kept() -> None:

@@ -37,7 +37,7 @@ def test_the_written_configuration_describes_the_same_run(small_config):
     config = small_config(run_dir="out")
     Session.open(config).run()
     assert gather(Path("out/config.toml")).build().to_dict() == config.to_dict()
-    assert tomllib.loads(Path("out/config.toml").read_text())["local_batch_size"] == 32
+    assert tomllib.loads(Path("out/config.toml").read_text())["training"]["local_batch_size"] == 32
 
 
 def test_every_figure_is_in_the_events(small_config):

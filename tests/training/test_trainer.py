@@ -99,8 +99,8 @@ def test_objects_serve_instead_of_names():
     spec = zoo.create("simplemlp", input_shape=(1, 8, 8), num_classes=10, hidden=(16,))
     trainer = Trainer(spec, dataset, optimizer=create("sgd", learning_rate=0.1), steps_per_epoch=3)
     trainer.fit(1)
-    assert trainer.config.model == "simplemlp"
-    assert trainer.config.optimizer == "sgd"
+    assert trainer.config.model.network == "simplemlp"
+    assert trainer.config.optimizer.name == "sgd"
 
 
 def test_a_segmentation_network_learns_masks():
@@ -158,14 +158,14 @@ def test_clipping_limits_the_update(small_trainer):
     ("options", "error", "message"),
     [
         ({"model": "simplecn"}, UnknownNameError, "Did you mean 'simplecnn'"),
-        ({"dataset": "digit"}, UnknownNameError, "Did you mean 'digits'"),
-        ({"optimizer": "adm"}, UnknownNameError, "Did you mean 'adam'"),
-        ({"metrics": ("acuracy",)}, UnknownNameError, "Did you mean 'accuracy'"),
+        ({"dataset": "digit"}, ConfigError, "Did you mean 'digits'"),
+        ({"optimizer": "adm"}, ConfigError, "Did you mean 'adam'"),
+        ({"metrics": ("acuracy",)}, ConfigError, "Did you mean 'accuracy'"),
         ({"loss_func": "accuracy"}, UnknownNameError, "unknown loss"),
         ({"model": "unet"}, SpecError, "one class per image"),
         ({"validation_split": 0.0001}, ConfigError, "Give another share, or 0 for no validation"),
         ({"num_classes": 3}, SpecError, "leave num_classes out"),
-        ({"loss_func": "accuracy,mean_square"}, UnknownNameError, "unknown loss 'mean_square'"),
+        ({"loss_func": "accuracy,mean_square"}, ConfigError, "unknown loss 'mean_square'"),
         ({"model_options": {"depth": 5}}, UnknownNameError, "Known: none"),
         ({"num_classes": 5}, SpecError, "outputs"),
         ({"lr_schedulers": ("early_stopping",), "early_stopping_metric": "val_iou"}, ConfigError, "not reported"),

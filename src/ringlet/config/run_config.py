@@ -266,6 +266,16 @@ class RunConfig:
         """Where the value at a path came from; None: it is the default or follows from others."""
         return self._places.get(tuple(path.split(".")))
 
+    def get(self, name: str) -> Any:
+        """The value of an option by any of its names, such as ``learning_rate``; None where it is not set."""
+        alias = locate(name)
+        if alias is None:
+            raise ConfigError(unknown_option(name))
+        if len(alias.path) == 1:
+            value = getattr(self, alias.path[0])
+            return [str(part) for part in value] if isinstance(value, tuple) else str(value)
+        return self.flat().get(".".join(alias.path))
+
     def differences(self, before: RunConfig) -> dict[str, tuple[Any, Any]]:
         """Options that change what is learned and differ from those of ``before``: path, its value and ours."""
         old, new = before.flat(), self.flat()

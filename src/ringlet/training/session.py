@@ -80,7 +80,7 @@ class Session:
         self.is_leader = comm.rank == 0
         self.timeline, self.recorded = PhaseTotals(timeline), timeline
         self.num_shards = config.num_shards(comm.size)
-        self.remarks = components.check_workers(config, comm)
+        self.remarks = config.notes() + components.check_workers(config, comm)
 
         self.dataset = components.make_dataset(config) if dataset is None else dataset
         self.global_batch_size = components.samples_per_step(config, self.dataset, comm)
@@ -148,7 +148,7 @@ class Session:
                 check_output_file("timeline", config.output.timeline)
                 if is_continued(config) and not config.training.evaluate_only:
                     held.callback(lock_run(config).release)
-            remarks = config.notes()
+            remarks: list[str] = []
             continuation = find_continuation(comm, config, remarks.append)
             if continuation is not None:
                 config, more = with_same_steps(config, continuation, comm.size)
