@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from ringlet import plugins
@@ -182,6 +182,19 @@ class Component(BaseModel):
     def _problem(cls, error: Mapping[str, Any]) -> Problem:
         name = str(error["loc"][0]) if error["loc"] else ""
         return Problem(name, explain(error, cls.title(), list(cls.model_fields)))
+
+
+def problem_of(owner: type[Component], name: str, value: Any) -> str | None:
+    """What is wrong with a value for one option of ``owner``, by itself."""
+    field = owner.model_fields[name]
+    kind = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation  # type: ignore[valid-type]
+    try:
+        TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(
+            owner.converted(name, value)
+        )
+    except ValidationError as error:
+        return explain({**error.errors()[0], "loc": (name,)}, owner.title(), list(owner.model_fields))
+    return None
 
 
 def plain(value: Any) -> Any:

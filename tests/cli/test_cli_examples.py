@@ -10,11 +10,8 @@ import pytest
 import typer
 
 from ringlet.cli.main import VERBS, app
+from ringlet.cli.options import COMMON, run_options
 from ringlet.config import gather
-from ringlet.config.options import SECTIONS
-from ringlet.training.components import unknown_names
-
-RUN_OPTIONS = {name for section in SECTIONS for name in section.model_fields}
 
 
 def examples(verb: str) -> tuple[tuple[str, str], ...]:
@@ -42,15 +39,16 @@ def parse(line: str) -> Any:
 def test_an_example_is_accepted_by_the_parser(verb, line):
     context = parse(line)
     assert context.command_path.split()[:2] == ["ringlet", verb]
-    given = {name: value for name, value in context.params.items() if name in RUN_OPTIONS and value is not None}
+    given = {name: value for name, value in context.params.items() if name in COMMON and value is not None}
     if verb in ("train", "resume", "init"):
-        assert unknown_names(gather(options=given).build()) == {}
+        gather(options=given | run_options(context)).build().check_network()
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("ringlet train --modle x", "NoSuchOption"),
+        ("ringlet watch --prot x", "NoSuchOption"),
+        ("ringlet train --modle x", "UsageError"),
         ("ringlet bench --rounds many", "BadParameter"),
         ("ringlet sql list", "MissingParameter"),
         ("ringlet config check a b", "UsageError"),

@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from ringlet.config import RunConfig, gather
-from ringlet.config.template import template
+from ringlet.config.describe import template
+from ringlet.config.sections import SECTIONS
 
 DEFAULT_LINE = re.compile(r"^#(?=\w)", re.MULTILINE)
 ONE_OF_EACH = {
@@ -19,8 +20,12 @@ ONE_OF_EACH = {
     "model_options": {"width": 8, "bias": True, "kind": 'a "quoted" \\ text'},
     "input_shape": (3, 32, 32),
     "lr_schedulers": ("warm_up", "cosine"),
+    "warm_up_epochs": 2.0,
+    "optimizer": "sgd",
     "learning_rate": 0.1,
+    "momentum": 0.9,
     "nesterov": True,
+    "strategy": "bmuf:4,classical",
     "run_dir": "runs/ü\n",
 }
 
@@ -29,14 +34,17 @@ def test_init_writes_a_file_with_what_was_given_and_does_not_replace_it(ringlet)
     first = ringlet("init", "--model", "resnet20", "--dataset", "cifar10", "--lr-schedulers", "warm_up,cosine")
     assert (first.code, first.stdout) == (0, "run.toml\n")
     text = Path("run.toml").read_text()
-    chosen = {"model": "resnet20", "dataset": "cifar10", "lr_schedulers": ["warm_up", "cosine"]}
-    assert tomllib.loads(text) == chosen
+    assert _without_empty(tomllib.loads(text)) == {
+        "model": {"name": "resnet20"},
+        "dataset": {"name": "cifar10"},
+        "schedule": {"warm_up": {"epochs": 5.0}, "cosine": {"min_lr": 0.0}},
+    }
     second = ringlet("init")
     assert second.code == 2
     assert "'run.toml' exists: give another name, or --force" in second.stderr
     assert Path("run.toml").read_text() == text
     assert ringlet("init", "--force").code == 0
-    assert tomllib.loads(Path("run.toml").read_text()) == {}
+    assert _without_empty(tomllib.loads(Path("run.toml").read_text())) == {}
     assert [path.name for path in Path().iterdir()] == ["run.toml"]
 
 
@@ -48,25 +56,38 @@ def test_the_file_trains_as_it_is(ringlet):
     assert ringlet("train", "--config", "small.toml", "--kernels", "reference").code == 0
 
 
+def _without_empty(table):
+    return {name: value for name, value in table.items() if value != {}}
+
+
 def test_all_defaults_uncommented_build_the_default_configuration():
-    text = DEFAULT_LINE.sub("", template({}))
-    Path("all.toml").write_text(text)
-    with_default = {name for name, field in RunConfig.model_fields.items() if field.default is not None}
-    assert set(tomllib.loads(text)) == with_default
-    assert gather(Path("all.toml")).build().to_dict() == RunConfig().to_dict()
+    lines = template(RunConfig()).splitlines()
+    commented = [number for number, line in enumerate(lines) if re.match(r"#\[", line)]
+    plain = [number for number, line in enumerate(lines) if re.match(r"\[|# ----", line)]
+    kept = [
+        line.removeprefix("#") if DEFAULT_LINE.match(line) else line
+        for number, line in enumerate(lines)
+        if max([0, *(place for place in commented if place <= number)])
+        <= max([0, *(place for place in plain if place <= number)])
+    ]
+    Path("all.toml").write_text("\n".join(kept))
+    assert gather(Path("all.toml")).build() == RunConfig()
+    assert len(gather(Path("all.toml")).given) > 25
 
 
-def test_every_option_stands_in_the_file_with_its_meaning():
-    text = template({})
-    for name in RunConfig.names():
-        assert re.search(rf"^# .+\n#(   )?{name} = ", text, re.MULTILINE), name
-    assert "# ---- Optimizer ---" in text
+def test_every_section_and_component_stands_in_the_file_with_its_options():
+    text = template(RunConfig())
+    for section in SECTIONS:
+        assert f"# ---- {section.title} ---" in text
+    assert re.search(r"^# .+\n#   local_batch_size = INT$", text, re.MULTILINE)
+    assert "\n#[schedule.warm_up]\n# Epochs of linear growth to the learning rate\n#epochs = 5.0\n" in text
     assert max(map(len, text.splitlines())) <= 120
 
 
 def test_given_values_of_every_kind_read_back():
-    Path("given.toml").write_text(template(ONE_OF_EACH))
-    assert gather(Path("given.toml")).values == ONE_OF_EACH
+    config = RunConfig(**ONE_OF_EACH)
+    Path("given.toml").write_text(template(config))
+    assert gather(Path("given.toml")).build() == config
 
 
 @pytest.mark.parametrize(
@@ -92,19 +113,19 @@ def test_show_says_where_each_value_comes_from(ringlet, monkeypatch):
     monkeypatch.setenv("RINGLET_SEED", "2")
     outcome = ringlet("config", "show", "run.toml", "--num-epochs", "3", "--blocking-mpi", "--json")
     options = json.loads(outcome.stdout)["options"]
-    assert options["model"] == {"value": "simplecnn", "source": "run.toml, line 2"}
-    assert options["seed"] == {"value": 2, "source": "RINGLET_SEED"}
-    assert options["local_batch_size"] == {"value": 8, "source": "run.toml, line 4: batch_size"}
-    assert options["num_epochs"] == {"value": 3, "source": "--num-epochs"}
-    assert options["overlap"] == {"value": "off", "source": "follows from others"}
-    assert options["dataset"] == {"value": "digits", "source": "default"}
-    assert set(options) == set(RunConfig.names())
+    assert options["model.name"] == {"value": "simplecnn", "source": "run.toml, line 2: model"}
+    assert options["training.seed"] == {"value": 2, "source": "RINGLET_SEED"}
+    assert options["training.local_batch_size"] == {"value": 8, "source": "run.toml, line 4: batch_size"}
+    assert options["training.num_epochs"] == {"value": 3, "source": "--num-epochs"}
+    assert options["strategy.overlap"] == {"value": "off", "source": "--blocking-mpi"}
+    assert options["dataset.name"] == {"value": "digits", "source": "default"}
+    assert set(RunConfig().flat()) <= set(options)
 
 
 def test_show_can_leave_defaults_out(ringlet):
     outcome = ringlet("config", "show", "--seed", "5", "--optimizer", "adam", "--changed")
     rows = [line.split("│")[1:4] for line in outcome.stdout.splitlines() if line.startswith("│")][1:]
-    assert [[cell.strip() for cell in row] for row in rows] == [["seed", "5", "--seed"]]
+    assert [[cell.strip() for cell in row] for row in rows] == [["training.seed", "5", "--seed"]]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +134,16 @@ def test_show_can_leave_defaults_out(ringlet):
         ('seed = 1\nmodle = "x"\n', ["unknown option 'modle' (f.toml, line 2: modle). Did you mean 'model'?"]),
         ('"num-epochs" = -1\n', ["f.toml, line 1: num_epochs: -1 is out of range, expected at least 0"]),
         ("a = '''\nseed = 1\n'''\nseed = 'x'", ["f.toml, line 4: seed: expected a whole number, received 'x'"]),
-        ('model = "resnt20"\noptimizer = "adm"\n', ["line 1: model: unknown model", "line 2: optimizer: unknown"]),
+        ('optimizer = "adm"\nengine = "tf"\n', ["line 1: optimizer: unknown", "line 2: engine: unknown engine 'tf'"]),
+        ('seed = 1\nmodel = "resnt20"\n', ["line 2: model: unknown model"]),
+        ('[optimizer]\nname = "lars"\n\ntrust = -1\n', ["f.toml, line 4: optimizer.trust: -1 is out of range"]),
+        ("[optimizer]\ntrust = 0.1\n", ["f.toml, line 2: optimizer.trust: optimizer 'adam' has no option 'trust'"]),
+        ("[schedule.step]\nfactor = 1.0\nevery = 2\n", ["line 2: schedule.step.factor: 1.0 is out of range"]),
+        ("[schedule.stepp]\n", ["line 1: schedule.stepp: unknown scheduler 'stepp'. Did you mean 'step'?"]),
         ('dataset = "digit"\nmetrics = ["acuracy"]\n', ["line 1: dataset: unknown data set", "line 2: metrics: unkn"]),
         ('model = "unet"\nmodel_options = { levls = 3 }\n', ["line 2: model_options: unknown option", "'levels'"]),
-        ("[training]\nnum_epochs = 3\n", ["line 1: training: a configuration has no sections"]),
+        ('[model]\nname = "unet"\nlevls = 3\n', ["line 3: model.levls: unknown option", "'levels'"]),
+        ("[training]\nnum_epoch = 3\n", ["line 2: training.num_epoch: no such option. Did you mean 'num_epochs'?"]),
         ("model = resnet20\n", ["(at line 1", 'Text stands in quotes: "resnet20"']),
         ("seed = 1\nexact = True\n", ["(at line 2", "exact = True", "Write true"]),
         ("threads = None\n", ["Leave the line out"]),
@@ -144,16 +171,25 @@ def test_the_schema_accepts_what_training_accepts_and_nothing_else(ringlet):
     jsonschema.Draft202012Validator.check_schema(schema)
     check = jsonschema.Draft202012Validator(schema)
     lists = {"lr_schedulers": "warm_up,cosine", "image_size": 128}
-    for good in (RunConfig().to_dict(), {"image_size": [8, 8]}, lists, tomllib.loads(template(ONE_OF_EACH))):
+    file = tomllib.loads(template(RunConfig(**ONE_OF_EACH)))
+    for good in (RunConfig().to_dict(), {"image_size": [8, 8]}, lists, file, {"optimizer": "sgd", "momentum": 0.5}):
         assert list(check.iter_errors(good)) == []
-    for bad in ({"modle": "x"}, {"num_epochs": -1}, {"seed": "x"}, {"momentum": 1}, {"engine": "tf"}, {"keep": None}):
+    for bad in (
+        {"modle": "x"},
+        {"num_epochs": -1},
+        {"training": {"num_epochs": -1}},
+        {"training": {"num_epoch": 1}},
+        {"seed": "x"},
+        {"momentum": 1},
+        {"keep": None},
+        {"schedule": {"warm_up": {"epochs": -1}}},
+    ):
         assert list(check.iter_errors(bad)) != [], bad
 
 
-def test_the_schema_describes_every_option(ringlet):
+def test_the_schema_describes_every_section_and_marks_older_names(ringlet):
     properties = json.loads(ringlet("config", "schema").stdout)["properties"]
-    assert list(properties) == RunConfig.names()
-    for name, field in RunConfig.model_fields.items():
-        assert properties[name]["description"] == field.description
-        default = list(field.default) if isinstance(field.default, tuple) else field.default
-        assert properties[name].get("default") == default
+    assert list(properties)[: len(SECTIONS)] == [section.name for section in SECTIONS]
+    assert properties["batch_size"]["deprecated"] is True
+    assert properties["training"]["properties"]["seed"]["description"].startswith("seed of weights")
+    assert properties["training"]["properties"]["seed"]["default"] == 0

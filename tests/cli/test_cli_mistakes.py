@@ -54,7 +54,7 @@ MISTAKES = [
     ("train --model resnet51", 2, "Did you mean 'resnet50'?"),
     ("train --dataset minst", 2, "unknown data set 'minst'. Did you mean 'mnist'?"),
     ("train --metrics acc", 2, "unknown metric 'acc'. Did you mean 'accuracy'?"),
-    ("train --strategy avg", 2, "strategy = 'avg': expected sync, average:K"),
+    ("train --strategy avg", 2, "unknown strategy 'avg'. Did you mean 'average'?"),
     ("export out --to pytorch", 2, "unknown target 'pytorch'. Did you mean 'torch'?"),
     ("train -n 2 --launcher mpii", 2, "unknown launcher 'mpii'. Did you mean 'mpi'?"),
     # values

@@ -83,7 +83,7 @@ class _Place:
             option = (self._option(name) or self._run_option(name)) if equals else None
             if option is not None:
                 return [Candidate(f"{name}={found.value}", found.meaning) for found in self._values(option, value)]
-            return self._options()
+            return self._options(by_path="." in current)
         children = self._children()
         return children if children else self._of_argument(current)
 
@@ -132,23 +132,23 @@ class _Place:
         }
         return [Candidate(name, summaries[name]) for name in self.command.list_commands(self.context)]
 
-    def _options(self) -> list[Candidate]:
+    def _options(self, *, by_path: bool) -> list[Candidate]:
         found = []
         for parameter in self._parameters():
             record = None if getattr(parameter, "hidden", False) else parameter.get_help_record(self.context)
             if parameter.param_type_name == "option" and record is not None and not self.given & set(parameter.opts):
                 names = (*parameter.opts, *parameter.secondary_opts)
                 found += [Candidate(name, record[1]) for name in names if name.startswith("--")]
-        return found + self._run_options(found)
+        return found + self._run_options(found, by_path=by_path)
 
-    def _run_options(self, found: Sequence[Candidate]) -> list[Candidate]:
-        """All names of options of a run that the parser has not."""
+    def _run_options(self, found: Sequence[Candidate], *, by_path: bool) -> list[Candidate]:
+        """Names of options of a run that the parser has not; their paths once a point was typed."""
         offers = getattr(self.command, "offers", None)
         if offers is None:
             return []
         from ringlet.config.describe import option_names
 
-        names = [f"--{name.replace('_', '-')}" for name in option_names() if offers(name)]
+        names = [f"--{name.replace('_', '-')}" for name in option_names() if offers(name) and ("." in name) == by_path]
         there = {candidate.value for candidate in found} | self.given
         return [Candidate(name) for name in names if name not in there]
 

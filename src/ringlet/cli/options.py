@@ -119,7 +119,7 @@ class RunCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Call the verb with all options."""
-        _taken_off.set(ctx.meta.get(_VALUES, {}))
+        _taken_off.set(run_options(ctx))
         return super().invoke(ctx)
 
     @property
@@ -127,6 +127,12 @@ class RunCommand(TyperCommand):
         """Which options of a run this verb takes."""
         found: Offers = getattr(self.callback, "offers", lambda _: True)
         return found
+
+
+def run_options(ctx: Any) -> dict[str, Any]:
+    """The options of a run that were taken off the command line of this context, as texts, true or false."""
+    found: dict[str, Any] = ctx.meta.get(_VALUES, {})
+    return found
 
 
 def split_run_options(

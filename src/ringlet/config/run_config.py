@@ -21,6 +21,7 @@ from ringlet.component import (
     nearest,
     parse_text,
     plain,
+    problem_of,
     shown,
 )
 from ringlet.config.aliases import ALIASES, WITHOUT_EFFECT, Alias
@@ -408,7 +409,10 @@ class _Assembly:
         is_flat = "." not in name and name not in BY_NAME
         section = BY_NAME[path[0]]
         if len(path) == 1 and section.kind == "plain":
-            self._add_table(path, {"name": value} if isinstance(value, str) and path == ("model",) else value, given)
+            if isinstance(value, str) and section.name == "model":
+                self._placed.append(_Placed(("model", "name"), value, given, False))
+            else:
+                self._add_table(path, value, given)
         elif len(path) == 1 and section.kind == "chosen":
             self._add_choice(section, value, given)
         elif len(path) == 2 and section.kind == "set" and isinstance(value, Mapping):
@@ -531,6 +535,10 @@ class _Assembly:
             known = list(found.model_fields)
             error = {"type": "extra_forbidden", "loc": (option,), "input": value}
             self.problems.append(f"{origin}: {explain(error, found.title(), known)}")
+            return
+        problems = [problem_of(section.registry.find(owner), option, value) for owner in owners]
+        if owners and all(problems):
+            self.problems.append(f"{origin}: {problems[0]}")
             return
         overruled = name is not None and name.given.source > placed.given.source
         message = f"no effect, {found.title()} has no such option"
