@@ -21,8 +21,15 @@ def test_train_prints_table_and_parameters_on_stderr_and_results_on_stdout(ringl
     outcome = ringlet(*SMALL)
     assert outcome.code == 0
     assert re.search(r"│\s+1\s+│\s+Conv2D\s+│\s+40\s+│\s+\(4, 6, 6\)", outcome.stderr)
-    assert re.search(r"^  optimizer +: adam$", outcome.stderr, re.MULTILINE)
+    assert re.search(r"^  model.name +: simplecnn$", outcome.stderr, re.MULTILINE)
+    assert "optimizer.beta1" not in outcome.stderr  # a default
     assert [line.split(":")[0] for line in outcome.stdout.splitlines()] == ["Time", "Throughput", "Model", "Test"]
+
+
+def test_verbose_shows_every_option_that_is_set(ringlet):
+    text = ringlet(*SMALL, "--verbose").stderr
+    assert re.search(r"^  optimizer.name +: adam$", text, re.MULTILINE)
+    assert re.search(r"^  optimizer.beta1 +: 0.9$", text, re.MULTILINE)
 
 
 def test_json_is_one_document(ringlet):
