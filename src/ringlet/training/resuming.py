@@ -64,12 +64,12 @@ FREE_OPTIONS = frozenset(
         "num_pictures",
     }
 )
-"""Options that may differ when a run goes on: they do not change what is learned, but for rounding."""
+"""Options that may differ when a run resumes: they do not change what is learned, but for rounding."""
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A checkpoint to go on from; only rank 0 holds its arrays."""
+    """A checkpoint to resume from; only rank 0 holds its arrays."""
 
     step: int
     epoch: int
