@@ -76,20 +76,21 @@ class Session:
         scaling_shards: int | None = None,
         say: Say = warnings.warn,
     ) -> None:
+        # who takes part
         self.config, self.say = config, say
         self.comm = comm = join_workers(config) if communicator is None else communicator
         self.is_leader = comm.rank == 0
         self.timeline, self.recorded = PhaseTotals(timeline), timeline
         self.num_shards = config.num_shards(comm.size)
         self.remarks = components.check_workers(config, comm)
-
+        # data, network, loss and metrics
         self.dataset = components.make_dataset(config) if dataset is None else dataset
         self.global_batch_size = components.samples_per_step(config, self.dataset, comm)
         self.remarks += components.oversized_batch(len(self.dataset.train), self.global_batch_size)
         self.spec = components.make_spec(config, self.dataset) if spec is None else spec
         components.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = components.make_metrics(config, self.dataset, self.spec)
-
+        # optimizer and schedule
         given, remarks = components.make_optimizer(config) if optimizer is None else (optimizer, [])
         self.given_optimizer = given
         """Its learning rate is that of one worker."""
@@ -97,7 +98,7 @@ class Session:
         self.optimizer, more = components.scaled(given, self._rate_factor)
         self.remarks += remarks + more
         schedule = self._make_schedule(config.num_epochs)
-
+        # what computes, and whether there is memory for it
         self.threads = chosen_threads(config, comm.local_size)
         self.kernels = load_kernels(config.kernels)
         self.device = choose_device(config, comm)
@@ -107,6 +108,7 @@ class Session:
         num_passes = -(-self.num_shards // comm.size)
         demand = components.memory_demand(config, self.spec, self.loss, self.optimizer, num_passes, self.device)
         check_memory(demand, self.local_batch_size, comm, self.num_shards)
+        # strategy and replica
         with clear_memory_errors("making the network"):
             self.strategy = components.make_strategy(
                 config, comm, self.spec, self.optimizer, self.kernels, self.num_shards, self.timeline
@@ -115,6 +117,7 @@ class Session:
             self.replica = components.make_replica(config, self.spec, self.strategy, self.kernels, *about)
         components.check_same_on_ranks(config, comm, self.dataset, self.kernels)
         faults.reach("start", comm.rank, 0)
+        # the loop, and where it is
         self.progress = Progress()
         self._loop = self._make_loop(schedule)
         self._best_step: int | None = None
