@@ -43,7 +43,7 @@ WAYS = {
         "distributed.init_process_group('ringlet', store=distributed.HashStore(), rank=0, world_size=1)"
     ),
     "engine": (
-        "from ringlet.engines.registry import create_replica\nfrom ringlet.models import zoo\n"
+        "from ringlet.engines.engine import create_replica\nfrom ringlet.models import zoo\n"
         "create_replica('torch', zoo.create('simplemlp'))"
     ),
 }

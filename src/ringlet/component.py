@@ -187,7 +187,7 @@ class Component(BaseModel):
 def problem_of(owner: type[Component], name: str, value: Any) -> str | None:
     """What is wrong with a value for one option of ``owner``, by itself."""
     field = owner.model_fields[name]
-    kind = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation  # type: ignore[valid-type]
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     try:
         TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(
             owner.converted(name, value)
@@ -449,12 +449,12 @@ class Registry(Generic[Kind]):
             for other, defaults in getattr(entry, "presets", {}).items():
                 if key(other) == wanted:
                     return entry, defaults
-        found: Any = plugins.find(self._group, name)
+        found = plugins.find(self._group, name)
         if found is None:
             raise UnknownNameError(self.kind, name, self.all_names())
         if key(getattr(found, "name", "")) != wanted or self._entries.get(wanted) is not found:
             raise plugins.not_a(self._group, name, f"a {self.kind} called '{name}'")
-        return found, {}
+        return self._entries[wanted], {}
 
     def _load(self) -> None:
         if self._loaded:

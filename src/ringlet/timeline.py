@@ -1,7 +1,7 @@
 """Where the time of a rank goes: named phases, added up for every epoch, or one by one for ``--timeline``.
 
 Code that computes only says what it begins (``timeline.mark("forward")``); that ends the phase before. The default
-:data:`NO_TIMELINE` does nothing, so nobody needs to ask whether a timeline is wanted.
+:data:`NO_TIMELINE` does nothing, so no one needs to ask whether a timeline is wanted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, final
 PHASES = ("data", "forward", "backward", "metrics", "wait", "reduce", "exchange", "update", "validation", "other")
 """All names that are marked, in the order of a step.
 
-data: waiting for the next batch; metrics: figures of the batch; wait: for other ranks; reduce: adding up gradients of
+data: waiting for the next batch; metrics: of the batch; wait: for other ranks; reduce: adding up gradients of
 this machine; exchange: between machines, or agreeing on norms; update: the optimizer; other: callbacks, files.
 """
 
@@ -67,7 +67,7 @@ class PhaseTotals:
         self._next.mark(phase)
 
     def take(self) -> list[float]:
-        """Seconds of every phase in the order of :data:`PHASES` since the last call; counting starts anew."""
+        """Seconds of every phase in the order of :data:`PHASES` since the last call; counting starts again."""
         self.mark("other")
         totals, self._totals = self._totals, [0] * len(PHASES)
         return [nanoseconds / 1e9 for nanoseconds in totals]

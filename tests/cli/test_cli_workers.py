@@ -13,9 +13,12 @@ import pytest
 
 import ringlet as package
 from ringlet.comm.environments import VARIABLES
+from ringlet.config import RunConfig, gather
 from ringlet.models.files import load_model_file
 
 TIMEOUT = 120
+SMALL = {"model": "simplemlp", "num_epochs": 1, "steps_per_epoch": 2}
+SMALL_OPTIONS = [text for name, value in SMALL.items() for text in (f"--{name}", str(value))]
 
 
 def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -136,3 +139,23 @@ def test_resume_has_as_many_workers_as_the_run_had(ringlet):
     assert num_workers == 2
     assert "resuming with 2 workers, as before; -n changes that" in said
     assert workers("--num-epochs", "3", "-n", "1")[0] == 1
+
+
+def test_workers_are_given_the_configuration_and_read_nothing_again(ringlet, monkeypatch):
+    config = RunConfig(**SMALL, run_dir="out", input_shape=(1, 8, 8), lr_schedulers=("early_stopping",))
+    text = json.dumps(config.to_dict())
+    monkeypatch.setenv("RINGLET_NUM_EPOCHS", "7")
+    monkeypatch.setenv("RINGLET_LEARNING_RATES", "1")
+    done = ringlet("train", "--resolved", text, "--json")
+    assert done.code == 0
+    assert "RINGLET" not in done.stderr
+    assert json.loads(done.stdout)["num_epochs"] == 1
+    assert gather(Path("out/config.toml")).build() == config
+    again = ringlet("train", "--resolved", text, "--resume", "auto", "--json")
+    assert json.loads(again.stdout)["num_epochs"] == 0
+
+
+def test_a_remark_about_the_environment_is_told_once_for_all_workers(tmp_path):
+    done = call("train", "-n", "2", *SMALL_OPTIONS, "--run-dir", str(tmp_path / "run"), RINGLET_LEARNING_RATES="1")
+    assert done.returncode == 0
+    assert done.stderr.count("environment variable RINGLET_LEARNING_RATES is no option") == 1

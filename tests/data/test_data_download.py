@@ -9,8 +9,8 @@ import pytest
 from ringlet.data import load_dataset
 from ringlet.data.archives import extract_tar
 from ringlet.data.cache import cache_directory
-from ringlet.data.registry import catalogue
 from ringlet.data.download import fetch, fetch_remote, is_present
+from ringlet.data.registry import catalogue
 from ringlet.data.remote import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import DataError, UnknownNameError, UsageError
 

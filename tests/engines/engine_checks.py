@@ -19,9 +19,9 @@ import numpy as np
 from clear_branches import Network
 from narrow_networks import narrowed
 
+from ringlet.engines.engine import create_replica
 from ringlet.engines.keras import import_keras
 from ringlet.engines.native import NativeReplica
-from ringlet.engines.registry import create_replica
 from ringlet.errors import DataError, UsageError
 from ringlet.models import builder as b
 from ringlet.models import zoo

@@ -18,7 +18,7 @@ BAD_STEP = 5
 
 def train(comm: Communicator, bad_rank: int, how: str, limit: float = 1.5) -> int:
     """Ten steps; in the fifth a rank does ``how`` instead of meeting the others."""
-    with StallDetector(comm, limit, describe=lambda: "phase 'exchange'") as detector:
+    with StallDetector(comm, limit) as detector:
         for step in range(1, 11):
             detector.progress(step)
             if step == BAD_STEP and comm.rank == bad_rank:
@@ -50,14 +50,11 @@ def leave_early(comm: Communicator, limit: float = 1.5) -> None:
     hang()
 
 
-def work_alone(comm: Communicator, how: str, limit: float = 1.0) -> int:
+def work_alone(comm: Communicator, limit: float = 1.0) -> int:
     """Rank 0 works much longer than the limit while the others wait for it, and says so."""
     with StallDetector(comm, limit) as detector:
         detector.progress(1)
-        if comm.rank == 0 and how == "allow":
-            with detector.allow(60.0):
-                Event().wait(2.5 * limit)
-        if comm.rank == 0 and how == "progress":
+        if comm.rank == 0:
             end = monotonic() + 2.5 * limit
             while monotonic() < end:
                 detector.progress("validation")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from ringlet.config.strategy_choice import StrategyChoice
 from scenarios import FAST, SLOW, measured, scenario
 
-from ringlet.config.strategy_choice import StrategyChoice
 from ringlet.errors import ConfigError, UsageError
 from ringlet.models import zoo
 from ringlet.planning.advice import Goal, advise, better_batch, binding, series

@@ -9,8 +9,7 @@ from ringlet.comm.single import SingleCommunicator
 from ringlet.kernels import load
 from ringlet.optim import Segment, global_norm
 from ringlet.strategies import ownership
-from ringlet.strategies.ownership import Norms
-from ringlet.strategies.ownership import BLOCK, Range, blocks, owned_ranges
+from ringlet.strategies.ownership import BLOCK, Norms, Range, blocks, owned_ranges
 
 
 @given(st.integers(0, 3_000_000), st.integers(1, 7))

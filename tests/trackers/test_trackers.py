@@ -21,8 +21,8 @@ from ringlet import RunConfig, Trainer
 from ringlet.cli.main import main
 from ringlet.errors import InterruptedRunError, UsageError
 from ringlet.trackers import MLflow, Prometheus, TensorBoard
-from ringlet.trackers.registry import find_trackers
 from ringlet.training.events import Event, RunEnded, StepFinished
+from ringlet.training.observers import Callback
 from ringlet.training.session import Session
 
 pytestmark = [pytest.mark.xdist_group("trackers"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -114,7 +114,10 @@ def interrupted_after(step: int) -> Callable[[Event], None]:
 
 def test_three_trackers_have_every_point_once_although_the_run_was_interrupted(tmp_path, monkeypatch):
     config = RunConfig(**OPTIONS, run_dir="run", log=ALL, checkpoint_every="3 steps")
-    trackers = find_trackers(config.log)
+
+    def trackers(folder: Path) -> list[Callback]:
+        return [tracker.build(folder) for tracker in config.trackers]
+
     with pytest.raises(InterruptedRunError):
         Session.open(config).run([interrupted_after(5)], trackers)
     from mlflow.tracking import MlflowClient
@@ -250,9 +253,9 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path, capsys):
     assert "unknown tracker 'tensorbord'. Did you mean 'tensorboard'?" in capsys.readouterr().err
     assert not Path("run").exists()
     with pytest.raises(UsageError, match="twice"):
-        find_trackers(["mlflow", "mlflow:http://127.0.0.1"])
+        RunConfig(log=["mlflow", "mlflow:http://127.0.0.1"])
     with pytest.raises(UsageError, match="expected a port"):
-        find_trackers(["prometheus:70000"])(tmp_path)
+        RunConfig(log=["prometheus:70000"])
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):
         TensorBoard(tmp_path / "file" / "logs")(RunEnded("finished", ""))

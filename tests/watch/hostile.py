@@ -16,7 +16,7 @@ _USUAL: dict[str, Any] = {
     "int": 3,
     "float": 1.5,
     "bool": True,
-    "Figures": {"loss": 0.5, "val_loss": 0.25},
+    "Metrics": {"loss": 0.5, "val_loss": 0.25},
     "Mapping[str, Any]": {"strategy": "sync", "seed": 3},
     "Mapping[str, str]": {"ringlet": "0"},
     "tuple[int, ...]": [1, 2, 3],

@@ -63,3 +63,9 @@ class Engine(Component, ABC):
         ``device`` is PyTorch's name of one; ``tuning`` is ``"rule"`` where choices must not depend on measurements. A
         framework that is not installed is a :class:`~ringlet.errors.UsageError` that says how to get it.
         """
+
+
+def create_replica(engine: str, spec: ModelSpec, *, exact: bool = False, **options: Any) -> BaseReplica:
+    """A replica on the engine of that name, for programs that need no configuration."""
+    chosen: Engine = ENGINES.create(engine, **({"exact": True} if exact else {}))
+    return chosen.build(spec, **options)

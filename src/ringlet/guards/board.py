@@ -95,7 +95,7 @@ class Board:
         self._own["here"] = 1
 
     def leave(self) -> None:
-        """Nobody needs to wait for this rank any more."""
+        """No one needs to wait for this rank any more."""
         self._own["here"], self._own["deadline"] = 2, 0.0
 
     def post(self, now: float, deadline: float, waiting: bool, place: str) -> None:

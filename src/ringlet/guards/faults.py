@@ -6,14 +6,14 @@ which does nothing. Several faults are separated by semicolons. What is left out
 ======== ==============================================================================================================
 kill     the process ends by SIGKILL
 stop     the process is stopped by SIGSTOP
-raise    :class:`InjectedFault` is raised, which is no error that a user can mend
+raise    :class:`InjectedFault` is raised, which is no error that a user can fix
 exit     the process ends at once, without a word; ``code=`` (default 1)
-hang     the process waits for ever, while its other threads go on
+hang     the process waits for ever, while its other threads run on
 nan      an element of the array passed to ``reach`` becomes NaN; ``element=`` (default 0)
 flip     one bit of that array changes; ``element=`` (default 0), ``bit=`` (default 0, the lowest)
 ======== ==============================================================================================================
 
-``once=FILE``: only if FILE does not exist yet; it is created, so that a job that was started again goes on.
+``once=FILE``: only if FILE does not exist yet; it is created, so that a job that was started again gets past it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NUMBERS = ("rank", "step", "code", "element", "bit")
 _NEED_ARRAY = ("nan", "flip")
 
 
-class InjectedFault(Exception):  # noqa: N818  it is named in tests, and is no error of anybody
+class InjectedFault(Exception):  # noqa: N818  it is named in tests, and is no user's error
     """The fault ``raise``."""
 
 

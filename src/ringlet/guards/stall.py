@@ -16,8 +16,8 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from statistics import median
 from time import monotonic, sleep
 from types import TracebackType
@@ -32,7 +32,7 @@ from ringlet.launch import messages
 LOOK_SECONDS = 0.5
 """How often the thread looks, at most."""
 MOST_LOOKS = 4
-"""So many looks a rank that found a stall waits for the others to find it too."""
+"""How many looks a rank that found a stall waits for the others to find it too."""
 SILENT_SECONDS = 2.0
 """A rank whose thread has not been heard of for so long does not respond."""
 OTHER_MACHINE_SECONDS = 2.0
@@ -56,17 +56,14 @@ class StallDetector:
     """Watches this rank within a ``with`` block; every rank of the job must make one and enter it.
 
     The limit is ``limit_seconds``; by default ten times the median time between two signs of progress, and at least
-    30 s; 0 turns it off. Without a limit given, a process alone without a launcher is not watched: nobody waits for
-    it, and somebody may be debugging in it. ``describe`` gives more words for the report, in a thread of its own.
+    30 s; 0 turns it off. Without a limit given, a process alone without a launcher is not watched: no one waits for
+    it, and someone may be debugging in it.
     Ranks of a machine count as stalled only when all of them do: who works alone may let the others wait.
     """
 
-    def __init__(
-        self, comm: Communicator, limit_seconds: float | None = None, *, describe: Callable[[], str] = str
-    ) -> None:
+    def __init__(self, comm: Communicator, limit_seconds: float | None = None) -> None:
         self._comm = comm
         self._owner = Owner()
-        self._describe = describe
         alone = comm.size == 1 and limit_seconds is None and not messages.is_rank()
         self._pace = Pace(limit_seconds or None)
         self._board = Board(comm)
@@ -74,7 +71,6 @@ class StallDetector:
         self._count = 0
         self._phase = ""
         self._step = self._board.step
-        self._patience = 0.0
         self._num_stalled = 0
         self._has_shown = self._has_signal = False
         self._finished = threading.Event()
@@ -92,23 +88,12 @@ class StallDetector:
             self._step[0] = at
             self._phase = ""
 
-    @contextmanager
-    def allow(self, seconds: float) -> Iterator[None]:
-        """Within: something that may take ``seconds`` and cannot call :meth:`progress`."""
-        before, self._patience = self._patience, max(self._patience, seconds)
-        self._count += 1
-        try:
-            yield
-        finally:
-            self._count += 1
-            self._patience = before
-
     def __enter__(self) -> Self:
         if self._active:
             self._watched = threading.get_ident()
             self._has_signal = _show_stacks_on_signal()
             now = monotonic()
-            self._board.enter(now, now + self._limit, self._has_signal)
+            self._board.enter(now, now + self._pace.limit, self._has_signal)
             self._thread = threading.Thread(target=self._watch, name="ringlet stall detector", daemon=True)
             self._thread.start()
         return self
@@ -127,10 +112,6 @@ class StallDetector:
             faulthandler.unregister(signal.SIGUSR1)
             self._has_signal = False
 
-    @property
-    def _limit(self) -> float:
-        return max(self._pace.limit, self._patience)
-
     # -- the thread ---------------------------------------------------------------------------------------------------
     def _watch(self) -> None:
         before = monotonic()
@@ -143,7 +124,7 @@ class StallDetector:
         pace = self._pace
         pace.note(self._count, elapsed)
         waiting, place = whereabouts(self._watched) if pace.idle else (False, "")
-        self._board.post(now, now + self._limit - pace.idle, waiting, place)
+        self._board.post(now, now + self._pace.limit - pace.idle, waiting, place)
         if self._board.is_reported:
             self._show_stacks()
         elif self._is_over(now):
@@ -163,7 +144,7 @@ class StallDetector:
 
     def _is_over(self, now: float) -> bool:
         """Whether the last rank of this machine has used up its time."""
-        if self._pace.idle < self._limit:
+        if self._pace.idle < self._pace.limit:
             return False
         grace = OTHER_MACHINE_SECONDS if len(self._comm.local_sizes) > 1 and self._board.all_waiting else 0.0
         return now > self._board.deadline + grace
@@ -180,13 +161,10 @@ class StallDetector:
         statuses = self._board.statuses(monotonic())
         own = statuses[self._comm.local_rank]
         others = [status for status in statuses if status is not own]
-        extra = ""
-        with suppress(Exception):
-            extra = self._describe()
-        words = filter(None, (f"in step {own.step}", self._phase, extra, own.place))
+        words = filter(None, (f"in step {own.step}", self._phase, own.place))
         headline = (
             f"rank {own.rank} of {self._comm.size} on {os.uname().nodename} has made no progress for "
-            f"{self._pace.idle:.3g} s (limit {self._limit:.3g} s) {', '.join(words)}"
+            f"{self._pace.idle:.3g} s (limit {self._pace.limit:.3g} s) {', '.join(words)}"
         )
         stacks = self._collect_stacks(statuses)
         return "\n".join([f"{headline}; {_blame(own, others, len(self._comm.local_sizes) > 1)}", *stacks])
@@ -286,7 +264,7 @@ class Pace:
         self._intervals: deque[float] = deque(maxlen=_NUM_INTERVALS)
         self._seen = 0
         self.longest_gap = math.inf
-        """So much of the time between two notes counts: a job that was suspended and goes on has not stalled."""
+        """So much of the time between two notes counts: a job that was suspended and resumes has not stalled."""
         self.idle = 0.0
         """Seconds since the last sign of progress."""
 

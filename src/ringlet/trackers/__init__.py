@@ -1,7 +1,7 @@
 """Trackers: takes the events of a run, gives them to the tools that people already watch their runs with.
 
 ``ringlet train --log tensorboard,mlflow,prometheus``, or from Python ``Trainer(callbacks=[TensorBoard("logs")])``.
-Each tracker writes on rank 0 only, and a run that goes on from a checkpoint continues without doubled points.
+Each tracker writes on rank 0 only, and a run that resumes from a checkpoint continues without doubled points.
 """
 
 from __future__ import annotations

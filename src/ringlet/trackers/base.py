@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import final
 
 from ringlet.comm import world
@@ -44,7 +44,7 @@ def _is_of_disk(error: BaseException | None) -> bool:
 class Tracker(ABC):
     """A callback for one tool.
 
-    What cannot be opened is an error before training begins. Later the run and its own log go on whatever happens: a
+    What cannot be opened is an error before training begins. Later the run and its own log continue whatever happens: a
     disk that is full is told, and tried again with the next values; anything else that fails (a server that is gone)
     is told, and the tracker is switched off.
     """
@@ -98,7 +98,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def resume(self, step: int) -> None:
-        """The run goes on after ``step`` updates; what was written of later ones did not happen."""
+        """The run resumes after ``step`` updates; what was written of later ones did not happen."""
 
     @abstractmethod
     def write(self, step: int, values: Values) -> None:
@@ -160,9 +160,8 @@ def finite(values: Values) -> Values:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _named(kind: str, figures: object) -> Values:
-    assert hasattr(figures, "items")
-    return {f"{kind}/{name}": float(value) for name, value in figures.items()}
+def _named(kind: str, metrics: Mapping[str, float]) -> Values:
+    return {f"{kind}/{name}": float(value) for name, value in metrics.items()}
 
 
 def _of_epoch(event: EpochFinished) -> Values:

@@ -29,7 +29,7 @@ _STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 class MLflow(Tracker):
     """Logs to the store or server at ``uri``, as a run called ``name`` of the experiment "ringlet".
 
-    ``memory`` is a file that keeps the id of the MLflow run, so that a run that goes on continues it. MLflow cannot
+    ``memory`` is a file that keeps the id of the MLflow run, so that a resumed run continues it. MLflow cannot
     take back what it has: points that it holds already are not sent again.
     """
 
@@ -47,7 +47,7 @@ class MLflow(Tracker):
         exceptions = require("mlflow.exceptions")
         try:
             self._client = tracking.MlflowClient(tracking_uri=self._uri)
-            self.run_id = self._remembered() or self._begin()
+            self.run_id = self._resumed() or self._begin()
         except (exceptions.MlflowException, ImportError, OSError) as error:
             raise UsageError(f"MLflow cannot log to '{self._uri}': {error}") from error
 
@@ -59,7 +59,7 @@ class MLflow(Tracker):
             self._memory.write_text(f"{run_id}\n", encoding="utf-8")
         return run_id
 
-    def _remembered(self) -> str | None:
+    def _resumed(self) -> str | None:
         if self._memory is None or not self._memory.is_file():
             return None
         run_id = self._memory.read_text(encoding="utf-8").strip()

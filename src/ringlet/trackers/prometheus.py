@@ -1,4 +1,4 @@
-"""Prometheus: the newest figures of a run, as a file for node_exporter's textfile collector or on a port."""
+"""Prometheus: the newest metrics of a run, as a file for node_exporter's textfile collector or on a port."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SINGLE = {
     "epoch": "Finished epochs",
 }
 _LABELLED = {
-    "step": "Figure of the last batch",
-    "train": "Figure of the last epoch on training data",
-    "val": "Figure of the last epoch on validation data",
-    "test": "Figure on test data",
+    "step": "Metric of the last batch",
+    "train": "Metric of the last epoch on training data",
+    "val": "Metric of the last epoch on validation data",
+    "test": "Metric on test data",
     "time": "Seconds of the last epoch, mean over ranks",
     "staleness": "Staleness of the last epoch's gradients, in updates",
 }
@@ -83,7 +83,7 @@ class Prometheus(Tracker):
         self._write()
 
     def resume(self, step: int) -> None:
-        """The newest figures are those from before it."""
+        """The newest metrics are those from before it."""
         self._step.labels(self._run).set(step)
 
     def write(self, step: int, values: Values) -> None:
@@ -99,7 +99,7 @@ class Prometheus(Tracker):
             self._write()
 
     def end(self, outcome: str) -> None:  # noqa: ARG002
-        """The last figures stay in the file, with ``ringlet_running`` at 0; a port is given back."""
+        """The last metrics stay in the file, with ``ringlet_running`` at 0; a port is given back."""
         self._running.labels(self._run).set(0)
         self._write()
         if self._server is not None:

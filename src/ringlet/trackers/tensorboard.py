@@ -27,7 +27,7 @@ _MAX_WAITING_BYTES = 1 << 22
 class TensorBoard(Tracker):
     """Writes into ``path``; show it with ``tensorboard --logdir PATH``.
 
-    A run that goes on writes a further file, which begins with a session mark at the next step: TensorBoard drops what
+    A resumed run writes a further file, which begins with a session mark at the next step: TensorBoard drops what
     older files have from there on.
     """
 
@@ -69,7 +69,7 @@ class TensorBoard(Tracker):
         self._add(summary=self._summary.Summary(value=[value]))
 
     def resume(self, step: int) -> None:
-        """Mark where the run goes on."""
+        """Mark where the run resumes."""
         self._add(step=step + 1, session_log=self._proto.SessionLog(status=self._proto.SessionLog.START))
         self._flush()
 

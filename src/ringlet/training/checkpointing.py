@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,19 @@ from numpy.typing import NDArray
 from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
 from ringlet.comm.contract import Op
-from ringlet.config import Interval, RunConfig
+from ringlet.config import Interval
 from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
 from ringlet.io.disk import Saving, Say
-from ringlet.models.spec import ModelSpec
-from ringlet.optim import Optimizer, Schedule
-from ringlet.strategies.contract import Strategy
+from ringlet.optim import Optimizer
 from ringlet.strategies.finite import first_not_finite
 from ringlet.training.divergence import check_finite
 from ringlet.training.observers import RankObserver
 from ringlet.training.progress import Progress
+
+if TYPE_CHECKING:
+    from ringlet.training.session import Session
 
 AUTO_SECONDS = 10.0
 """Epochs may be shorter than writing a checkpoint: without an interval given there is so much time between two, …"""
@@ -41,24 +42,9 @@ SECONDS_TO_FINISH = 5.0
 """How long a run that fails waits for the checkpoint that is being written."""
 
 
-@dataclass(frozen=True)
-class TrainingState:
-    """The parts of a run that a checkpoint holds."""
-
-    spec: ModelSpec
-    strategy: Strategy
-    optimizer: Optimizer
-    """As it was given: its learning rate is that of one worker."""
-    schedule: Schedule
-    progress: Progress
-    config: RunConfig
-    metadata: Mapping[str, str]
-    global_batch_size: int
-
-
 @final
 class Checkpointer(RankObserver):
-    """Writes checkpoints into ``directory`` by the configuration's rules.
+    """Writes checkpoints of a session into ``directory`` by the configuration's rules.
 
     ``events_position`` tells how long the event log is (rank 0 only): a run that resumes from here cuts it there. A
     last checkpoint that cannot be written is an error at the end, or that of the caller who has given ``saving``.
@@ -66,17 +52,17 @@ class Checkpointer(RankObserver):
 
     def __init__(
         self,
-        state: TrainingState,
+        session: Session,
         directory: Path,
         say: Say,
         events_position: Callable[[], int] = lambda: 0,
         saving: Saving | None = None,
         best_step: int | None = None,
     ) -> None:
-        self._state, self._events_position = state, events_position
+        self._session, self._events_position = session, events_position
         self._saving, self._must_check = saving or Saving(say), saving is None
-        self._interval = Interval.parse(state.config.checkpoint.every)
-        self._rank = state.strategy.comm.rank
+        self._interval = Interval.parse(session.config.checkpoint.every)
+        self._rank = session.strategy.comm.rank
         self._writer: BackgroundWriter | None = None
         self._store: CheckpointStore | None = None
         if self._rank == 0:
@@ -86,8 +72,8 @@ class Checkpointer(RankObserver):
         self.best_step = best_step
 
     def after_step(self) -> None:
-        """Save if so many steps are over."""
-        if self._interval.unit == "steps" and self._state.progress.num_steps % self._interval.count == 0:
+        """Save if the interval of steps is over."""
+        if self._interval.unit == "steps" and self._session.progress.num_steps % self._interval.count == 0:
             self.save()
 
     def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
@@ -97,8 +83,8 @@ class Checkpointer(RankObserver):
         """What validation gave is saved with the epoch."""
 
     def after_epoch(self, *, is_best: bool) -> None:
-        """Save if so many epochs are over, or if it is the best one so far."""
-        progress = self._state.progress
+        """Save if the interval of epochs is over, or if it is the best one so far."""
+        progress = self._session.progress
         if is_best:
             self.best_step = progress.num_steps
         due = self._interval.unit == "epochs" and progress.num_epochs % self._interval.count == 0
@@ -111,16 +97,16 @@ class Checkpointer(RankObserver):
         if self._writer is not None and not self._writer.busy:
             cost = self._blocked + self._writer.processor_seconds
             is_time[0] = monotonic() - self._saved_at >= max(AUTO_SECONDS, cost / AUTO_SHARE)
-        return bool(self._state.strategy.comm.broadcast(is_time)[0])
+        return bool(self._session.strategy.comm.broadcast(is_time)[0])
 
     def finish(self) -> None:
         """Save the last state, if that was not done, and wait until it is on disk."""
-        if self._state.progress.num_steps > 0:
+        if self._session.progress.num_steps > 0:
             self.save()
         self._settle()
         if self._must_check:
             self._saving.check()
-        self._state.strategy.comm.barrier()
+        self._session.strategy.comm.barrier()
 
     def abandon(self) -> None:
         """Training ends with an error: a checkpoint that is being written is worth a moment."""
@@ -133,58 +119,58 @@ class Checkpointer(RankObserver):
         A step that ends an epoch may have been saved before its validation: a run that resumes from there validates.
         What is not finite is not written: DivergedError is raised on all ranks.
         """
-        progress, comm = self._state.progress, self._state.strategy.comm
+        progress, comm = self._session.progress, self._session.strategy.comm
         if progress.num_steps == self._saved_step:
             return
         self._saved_step, self._saved_at = progress.num_steps, monotonic()
         self._settle()
-        self._state.strategy.settle()
+        self._session.strategy.settle()
         comm.barrier()
         faults.reach("save", self._rank, progress.num_steps)
-        values, optimizer = self._state.strategy.save()
+        values, optimizer = self._session.strategy.save()
         self._check_finite(values, optimizer)
-        progress = progress_of_all_ranks(self._state)
+        progress = progress_of_all_ranks(self._session)
         if self._writer is not None:
             self._writer.submit(self._checkpoint(values, optimizer, progress))
         self._blocked = monotonic() - self._saved_at
 
     def _check_finite(self, values: Floats, optimizer: Mapping[str, Any]) -> None:
-        state = self._state
-        saved = FlatTensors.allocate((*state.spec.parameters, *state.spec.state), values.dtype, values)
+        session = self._session
+        saved = FlatTensors.allocate((*session.spec.parameters, *session.spec.state), values.dtype, values)
         consequence = "No checkpoint is written, older ones are kept"
-        check_finite(state.strategy.comm, state.progress, saved, optimizer=optimizer, consequence=consequence)
+        check_finite(session.strategy.comm, session.progress, saved, optimizer=optimizer, consequence=consequence)
 
     def _settle(self) -> None:
         """Wait for the last write; a failure is told and does not end the run."""
         if self._writer is None or self._store is None:
             return
         self._saving.attempt("checkpoint", self._writer.wait, is_needed=True, is_refusal=_is_unwritten)
-        if self._state.config.checkpoint.keep:
-            self._store.prune(self._state.config.checkpoint.keep, () if self.best_step is None else (self.best_step,))
+        if self._session.config.checkpoint.keep:
+            self._store.prune(self._session.config.checkpoint.keep, () if self.best_step is None else (self.best_step,))
 
     def _checkpoint(self, values: Any, optimizer: Mapping[str, Any], progress: Progress) -> Checkpoint:
-        state, comm = self._state, self._state.strategy.comm
-        infos = (*state.spec.parameters, *state.spec.state)
+        session, comm = self._session, self._session.strategy.comm
+        infos = (*session.spec.parameters, *session.spec.state)
         training = {
             "progress": progress.to_dict(),
-            "optimizer": _described(state.optimizer),
-            "schedule": state.schedule.state_dict(),
+            "optimizer": _described(session.given_optimizer),
+            "schedule": session.schedule.state_dict(),
             "best_step": self.best_step,
             "events_bytes": self._events_position(),
-            "global_batch_size": state.global_batch_size,
-            "num_shards": state.strategy.num_shards,
+            "global_batch_size": session.global_batch_size,
+            "num_shards": session.strategy.num_shards,
             "num_workers": comm.size,
             "num_machines": len(comm.local_sizes),
         }
         return Checkpoint(
-            step=state.progress.num_steps,
-            spec=state.spec,
+            step=session.progress.num_steps,
+            spec=session.spec,
             tensors=FlatTensors.allocate(infos, values.dtype, values).views,
-            metadata=state.metadata,
-            optimizer=optimizer if state.config.checkpoint.optimizer else {},
+            metadata=session.metadata,
+            optimizer=optimizer if session.config.checkpoint.optimizer else {},
             training=training,
             history=tuple(progress.epochs),
-            config=state.config.to_dict(),
+            config=session.config.to_dict(),
             versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
         )
 
@@ -193,9 +179,9 @@ def _is_unwritten(error: Exception) -> bool:
     return isinstance(error, CheckpointError)
 
 
-def progress_of_all_ranks(state: TrainingState) -> Progress:
+def progress_of_all_ranks(session: Session) -> Progress:
     """How far the run has come, where each rank has counted for itself too; every rank must call."""
-    strategy, progress = state.strategy, state.progress
+    strategy, progress = session.strategy, session.progress
     if strategy.lockstep:
         return progress
     own = np.array([progress.num_skipped, *progress.totals])
@@ -205,25 +191,27 @@ def progress_of_all_ranks(state: TrainingState) -> Progress:
     return replace(progress, num_skipped=int(num_skipped), totals=totals)
 
 
-def restore(state: TrainingState, checkpoint: Checkpoint | None, say: Say) -> int | None:
+def restore(session: Session, checkpoint: Checkpoint | None, say: Say) -> int | None:
     """Take over what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
-    comm = state.strategy.comm
+    comm = session.strategy.comm
     faults.reach("load", comm.rank, 0)
     told = None if checkpoint is None else json.dumps([checkpoint.training, list(checkpoint.history)]).encode()
     training, history = json.loads(comm.broadcast_bytes(told))
     progress = training.get("progress", {})
-    _check_optimizer(state.optimizer, training.get("optimizer"))
+    _check_optimizer(session.given_optimizer, training.get("optimizer"))
     values = optimizer = None
     if checkpoint is not None:
-        values, optimizer = _flat(state, checkpoint), checkpoint.optimizer
-        if not optimizer and state.strategy.state_names:
+        values, optimizer = _flat(session, checkpoint), checkpoint.optimizer
+        if not optimizer and session.strategy.state_names:
             say("the checkpoint holds the model only: the optimizer starts from scratch")
-            optimizer = {name: np.zeros(state.spec.num_parameters, values.dtype) for name in state.strategy.state_names}
-    state.strategy.load(values, optimizer)
-    state.progress.load(progress, history or progress.get("epochs", ()))  # format 1 had the history in the progress
-    if comm.rank != 0 and not state.strategy.lockstep:
-        state.progress.totals, state.progress.num_skipped = [], 0  # rank 0 counts on for all
-    state.schedule.load_state_dict(training.get("schedule", {}))
+            optimizer = {
+                name: np.zeros(session.spec.num_parameters, values.dtype) for name in session.strategy.state_names
+            }
+    session.strategy.load(values, optimizer)
+    session.progress.load(progress, history or progress.get("epochs", ()))  # format 1 had the history in the progress
+    if comm.rank != 0 and not session.strategy.lockstep:
+        session.progress.totals, session.progress.num_skipped = [], 0  # rank 0 counts on for all
+    session.schedule.load_state_dict(training.get("schedule", {}))
     best_step = training.get("best_step")
     return best_step if isinstance(best_step, int) else None
 
@@ -249,13 +237,13 @@ def _check_optimizer(optimizer: Optimizer, stored: Any) -> None:
     )
 
 
-def _flat(state: TrainingState, checkpoint: Checkpoint) -> Any:
-    if checkpoint.spec != state.spec:
+def _flat(session: Session, checkpoint: Checkpoint) -> Any:
+    if checkpoint.spec != session.spec:
         raise CheckpointError(
-            f"the checkpoint holds network '{checkpoint.spec.name}', which is not this run's '{state.spec.name}': "
+            f"the checkpoint holds network '{checkpoint.spec.name}', which is not this run's '{session.spec.name}': "
             "continue with the network of the saved run"
         )
-    infos = (*state.spec.parameters, *state.spec.state)
+    infos = (*session.spec.parameters, *session.spec.state)
     dtype = next(iter(checkpoint.tensors.values())).dtype
     flat = FlatTensors.allocate(infos, dtype)
     for name, view in flat.views.items():

@@ -170,7 +170,6 @@ def make_strategy(
     spec: ModelSpec,
     optimizer: Optimizer,
     kernels: Kernels,
-    *,
     num_shards: int,
     timeline: Timeline,
 ) -> Strategy:
@@ -195,7 +194,6 @@ def make_replica(
     spec: ModelSpec,
     strategy: Strategy,
     kernels: Kernels,
-    *,
     loss: str,
     local_batch_size: int,
     threads: int | None,

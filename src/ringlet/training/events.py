@@ -1,6 +1,6 @@
 """What happens in a run, as plain records; the writer of ``events.ndjson``, and what its readers may take for a number.
 
-Every figure of a run appears in exactly one kind of event. A callback receives these objects; the log holds one JSON
+Every metric of a run appears in exactly one kind of event. A callback receives these objects; the log holds one JSON
 object per line: ``{"event": "epoch_finished", "time": …, …}``. Epochs and steps count from 1, as people do.
 """
 
@@ -21,10 +21,10 @@ from ringlet.errors import FileWriteError
 from ringlet.forks import Owner
 from ringlet.io.disk import Appender, Saving, Say, explain
 
-Figures = Mapping[str, float]
+Metrics = Mapping[str, float]
 _CHUNK_BYTES = 1 << 16
 MAX_NUMBER = 1e100
-"""Far above any figure of a run. What readers compute of numbers below these limits (sums over ranks and epochs, rates)
+"""Far above any metric of a run. What readers compute of numbers below these limits (sums over ranks and epochs, rates)
 stays finite, as JSON needs it: ten to the two hundredth of them still have a finite sum."""
 MAX_COUNT = 1 << 53
 """What a browser's numbers hold exactly."""
@@ -57,7 +57,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class RunResumed:
-    """A run goes on from the checkpoint after ``step`` updates and ``epoch`` finished epochs."""
+    """A run resumes from the checkpoint after ``step`` updates and ``epoch`` finished epochs."""
 
     epoch: int
     step: int
@@ -80,7 +80,7 @@ class Evaluated:
     """The test data were evaluated; ``moment`` is "before", "after" or "only"."""
 
     moment: str
-    figures: Figures
+    figures: Metrics
     num_samples: int
     seconds: float
 
@@ -97,7 +97,7 @@ class EpochStarted:
 
 @dataclass(frozen=True)
 class EpochResumed:
-    """A run goes on within an epoch, after ``step_in_epoch`` of its steps and ``num_done`` of its samples."""
+    """A run resumes within an epoch, after ``step_in_epoch`` of its steps and ``num_done`` of its samples."""
 
     epoch: int
     num_epochs: int
@@ -116,8 +116,8 @@ class StepFinished:
     step_in_epoch: int
     num_samples: int
     learning_rate: float
-    figures: Figures
-    running: Figures
+    figures: Metrics
+    running: Metrics
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class EpochFinished:
     epoch: int
     num_epochs: int
     step: int
-    figures: Figures
+    figures: Metrics
     learning_rate: float
     num_samples: int
     seconds: float
@@ -210,7 +210,7 @@ class TrainingFinished:
 
 @dataclass(frozen=True)
 class OutputLost:
-    """What the run prints on ``stream`` ("stdout" or "stderr") is not shown any more; the run goes on."""
+    """What the run prints on ``stream`` ("stdout" or "stderr") is not shown any more; the run continues."""
 
     stream: str
     reason: str
@@ -218,7 +218,7 @@ class OutputLost:
 
 @dataclass(frozen=True)
 class EventsLost:
-    """So many events that belong here could not be written to this log, because of ``reason``."""
+    """``count`` events that belong here could not be written to this log, because of ``reason``."""
 
     count: int
     reason: str
@@ -276,7 +276,7 @@ class EventLog:
         cut_at: int | None = None,
         say: Say = warnings.warn,
     ) -> None:
-        """With ``cut_at`` only the first so many bytes of an older log stay: what follows did not happen."""
+        """With ``cut_at`` an older log keeps only this many bytes: what follows did not happen."""
         self.path = path
         self._clock, self._saving = clock, Saving(say)
         self._owner = Owner()
@@ -356,7 +356,7 @@ def _text(record: dict[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: such figures become text."""
+    """JSON has no NaN: such numbers become text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

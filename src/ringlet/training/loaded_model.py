@@ -61,7 +61,7 @@ class LoadedModel:
         )
         with clear_memory_errors("evaluating"):
             meter = evaluate(self.replica, loader, self.metrics, SingleCommunicator())
-        assert meter is not None, "nobody can interrupt it"
+        assert meter is not None, "no one can interrupt it"
         return meter.means()
 
 

@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, validation after each, decisions of the schedule, events for everybody."""
+"""The training loop: epochs of steps, validation after each, decisions of the schedule, events for all observers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Loop:
-    """The parts of a training run; :meth:`run` may be called again to go on."""
+    """The parts of a training run; :meth:`run` may be called again to train on."""
 
     replica: Replica
     strategy: Strategy
@@ -61,9 +61,9 @@ class Loop:
     skip_bad: bool = False
     """Whether a step that is not finite is skipped rather than the end of training."""
     report: Callable[[int | str], None] = _ignore
-    """Told at every step, and between them what is being done: for whoever watches that the rank gets on."""
+    """Told at every step, and between them what is being done: for a watch over the progress of ranks."""
     check: Callable[[int], None] = _ignore
-    """Called with a step's number when all ranks hold the same, on all of them: for whoever compares replicas."""
+    """Called with a step's number when all ranks hold the same, on all of them: to compare replicas."""
     threads: StepThreads = field(default_factory=StepThreads)
 
     def run(self, last_epoch: int, observers: Observers) -> tuple[Stop | None, TrainingFinished]:
@@ -73,7 +73,8 @@ class Loop:
         while stop is None and self.progress.num_epochs < last_epoch:
             stop = self._epoch(last_epoch, observers)
         self.report("saving")
-        observers.finish()
+        for own in observers.of_ranks:
+            own.finish()
         progress = self.progress
         if stop is not None:
             observers(TrainingStopped(progress.running_epoch, progress.num_steps, stop.reason))
@@ -109,7 +110,8 @@ class Loop:
             if validated is None:
                 return interruption(control.wish)
             metrics |= validated.means("val_")
-            observers.after_validation(epoch + 1)
+            for own in observers.of_ranks:
+                own.after_validation(epoch + 1)
         decision = self.schedule.on_epoch_end(epoch, metrics)
         self._finish_epoch(metrics)
         observers(PhasesMeasured(epoch + 1, PHASES, self._phases_of_all_ranks()))
@@ -119,7 +121,8 @@ class Loop:
             control.stop(decision.stop_reason)
         stop = agree_on_stopping(self.strategy.comm, control)
         self.progress.stopped = stop.reason if stop is not None and not stop.interrupted else None
-        observers.after_epoch(is_best=decision.save)
+        for own in observers.of_ranks:
+            own.after_epoch(is_best=decision.save)
         return stop
 
     def _validate(self, loader: BatchLoader, observers: Observers) -> Meter | None:
@@ -158,7 +161,7 @@ class Loop:
         return rate, interrupted
 
     def _steps_apart(self, epoch: int, meter: Meter, observers: Observers) -> tuple[float, bool, str]:
-        """The steps of one epoch on this rank; also why it cannot go on, which others need not know of yet."""
+        """The steps of one epoch on this rank; also why it cannot continue, which others need not know of yet."""
         progress, failure = self.progress, ""
         rate = self._rate(epoch, max(progress.step_in_epoch - 1, 0), max(progress.num_steps - 1, 0))
         with closing(self.train.epoch(epoch, progress.step_in_epoch)) as batches:
@@ -190,7 +193,8 @@ class Loop:
         stop = strategy.end_step(step, wants_to_stop=wants_to_stop)
         if strategy.agreed:
             self.check(step)
-        observers.after_step()
+        for own in observers.of_ranks:
+            own.after_step()
         alone = strategy.comm.size == 1 and wants_to_stop
         return stop or alone or (strategy.lockstep and result.interrupted)
 

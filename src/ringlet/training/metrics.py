@@ -156,7 +156,7 @@ def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]
 
 @dataclass
 class MetricSum:
-    """A sum of values and the number of samples behind it, in float64; sums of parts add up to the sum of the whole."""
+    """A sum of values and the number of samples in it, in float64; sums of parts add up to the sum of the whole."""
 
     total: float = 0.0
     count: int = 0

@@ -20,7 +20,7 @@ from ringlet.training.events import EpochFinished, Event, ModelSaved, OutputLost
 
 
 class Wish(NamedTuple):
-    """What somebody wants of a run at one moment."""
+    """What is wanted of a run at one moment."""
 
     reason: str | None = None
     interrupted: bool = False
@@ -142,13 +142,16 @@ Observer: TypeAlias = Callback | RankObserver
 
 @final
 class Observers:
-    """All observers of a run on this rank: passes on what happens, and wishes of callbacks to the run's control."""
+    """All observers of a run on this rank: tells callbacks what happens, and the run's control what they wish.
+
+    The hooks of those :attr:`of_ranks` are called by the loop, on all ranks in the same order.
+    """
 
     def __init__(self, observers: Iterable[Observer] = (), control: Control | None = None) -> None:
         self.control = Control() if control is None else control
         observers = tuple(observers)
         self._callbacks = [own for own in observers if not isinstance(own, RankObserver)]
-        self._of_ranks = [own for own in observers if isinstance(own, RankObserver)]
+        self.of_ranks = [own for own in observers if isinstance(own, RankObserver)]
         self._told_losses: set[int] = set()
 
     def __call__(self, event: Event) -> None:
@@ -169,35 +172,10 @@ class Observers:
             if isinstance(reason, str):
                 self.control.stop(reason)
 
-    def after_step(self) -> None:
-        """A step was taken; every rank must call, as with all that follows but ``take_outputs`` and ``abandon``."""
-        for observer in self._of_ranks:
-            observer.after_step()
-
     def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
         """Outputs of this rank's validation samples."""
-        for observer in self._of_ranks:
+        for observer in self.of_ranks:
             observer.take_outputs(indices, outputs)
-
-    def after_validation(self, epoch: int) -> None:
-        """All validation samples have been taken."""
-        for observer in self._of_ranks:
-            observer.after_validation(epoch)
-
-    def after_epoch(self, *, is_best: bool) -> None:
-        """An epoch is finished."""
-        for observer in self._of_ranks:
-            observer.after_epoch(is_best=is_best)
-
-    def finish(self) -> None:
-        """Training ends."""
-        for observer in self._of_ranks:
-            observer.finish()
-
-    def abandon(self) -> None:
-        """Training ends with an error."""
-        for observer in self._of_ranks:
-            observer.abandon()
 
 
 @final

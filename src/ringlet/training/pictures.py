@@ -38,7 +38,7 @@ COLOURS = np.array(
     ],
     np.uint8,
 )  # fmt: skip
-"""Classes: black for the background, then colours that differ for everybody (Okabe and Ito, 2008)."""
+"""Classes: black for the background, then colours that everyone can tell apart (Okabe and Ito, 2008)."""
 
 Panel = NDArray[np.uint8]
 

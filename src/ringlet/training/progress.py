@@ -19,7 +19,7 @@ from ringlet.training.observers import Stop
 
 @dataclass
 class Progress:
-    """Counts and figures up to the last step; together with the seed they say what comes next."""
+    """Counts and metrics up to the last step; together with the seed they say what comes next."""
 
     num_epochs: int = 0
     """Finished epochs, validation included."""
@@ -30,9 +30,9 @@ class Progress:
     num_skipped: int = 0
     """Steps without an update, because something was not finite."""
     totals: list[float] = field(default_factory=list)
-    """Sums and counts of the running epoch's figures; empty before its first step."""
+    """Sums and counts of the running epoch's metrics; empty before its first step."""
     epochs: list[dict[str, float]] = field(default_factory=list)
-    """The figures of every finished epoch."""
+    """The metrics of every finished epoch."""
     stopped: str | None = None
     """Why training was to end after the last epoch, if it was."""
 
@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass
 class History:
-    """One row of figures per epoch, and why training ended early, if it did."""
+    """One row of metrics per epoch, and why training ended early, if it did."""
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     stopped: str | None = None
@@ -86,16 +86,16 @@ class History:
         """A column, such as ``history["val_loss"]``; KeyError if no epoch has it."""
         column = [row[name] for row in self.epochs if name in row]
         if not column:
-            raise KeyError(f"no figure '{name}' in the history; there are: {', '.join(self.names())}")
+            raise KeyError(f"no metric '{name}' in the history; there are: {', '.join(self.names())}")
         return column
 
     def names(self) -> list[str]:
-        """All figures in the order of their first appearance."""
+        """All metrics in the order of their first appearance."""
         return list(dict.fromkeys(name for row in self.epochs for name in row))
 
-    def append(self, figures: Mapping[str, float]) -> None:
+    def append(self, metrics: Mapping[str, float]) -> None:
         """Add the row of one epoch."""
-        self.epochs.append({name: float(value) for name, value in figures.items()})
+        self.epochs.append({name: float(value) for name, value in metrics.items()})
 
     def to_json(self) -> str:
         """Columns by name, one entry per epoch (null where an epoch has none)."""

@@ -42,7 +42,7 @@ RESTART_PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Continuation:
-    """A checkpoint to go on from; only rank 0 holds its arrays."""
+    """A checkpoint to resume from; only rank 0 holds its arrays."""
 
     step: int
     epoch: int

@@ -1,4 +1,4 @@
-"""The run directory: ``config.toml`` (resolved), ``events.ndjson`` (every figure), ``model.safetensors``, pictures."""
+"""The run directory: ``config.toml`` (resolved), ``events.ndjson`` (every metric), ``model.safetensors``, pictures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunDirectory:
 
     @property
     def best_model(self) -> Path:
-        """The best model by the figure that model_checkpoint watches."""
+        """The best model by the metric that model_checkpoint watches."""
         return self.path / BEST_MODEL
 
     @property
@@ -142,7 +142,7 @@ def run_path(config: RunConfig) -> Path:
 
 
 def is_continued(config: RunConfig) -> bool:
-    """Whether the run is to go on in the directory of an earlier one."""
+    """Whether the run resumes in the directory of an earlier one."""
     return config.checkpoint.resume is not None and (run_path(config) / CONFIG).is_file()
 
 

@@ -33,7 +33,7 @@ from ringlet.optim import Schedule
 from ringlet.strategies.finite import first_not_finite
 from ringlet.timeline import NO_TIMELINE, PhaseTotals, RecordedTimeline, Timeline
 from ringlet.training import components
-from ringlet.training.checkpointing import Checkpointer, TrainingState, restore
+from ringlet.training.checkpointing import Checkpointer, restore
 from ringlet.training.devices import StepThreads, blas_threads, choose_device, chosen_threads, join_workers
 from ringlet.training.divergence import ADVICE
 from ringlet.training.events import (
@@ -75,26 +75,28 @@ class Session:
         scaling_shards: int | None = None,
         say: Say = warnings.warn,
     ) -> None:
+        # who takes part
         self.config, self.say = config, say
         self.comm = comm = join_workers(config) if communicator is None else communicator
         self.is_leader = comm.rank == 0
         self.timeline, self.recorded = PhaseTotals(timeline), timeline
         self.num_shards = config.num_shards(comm.size)
         self.remarks = config.notes() + components.check_workers(config, comm)
-
+        # data, network, loss and metrics
         self.dataset = components.make_dataset(config) if dataset is None else dataset
         self.global_batch_size = components.samples_per_step(config, self.dataset, comm)
         self.remarks += components.oversized_batch(len(self.dataset.train), self.global_batch_size)
         self.spec = components.make_spec(config, self.dataset) if spec is None else spec
         components.check_fit(self.spec, self.dataset)
         self.loss, self.metrics = components.make_metrics(config, self.dataset, self.spec)
-
-        self._given_optimizer = given = config.optimizer
+        # optimizer and schedule
+        self.given_optimizer = config.optimizer
+        """Its learning rate is that of one worker."""
         self._rate_factor = (scaling_shards or self.num_shards) if config.training.learning_rate_scaling else 1
-        self.optimizer, more = components.scaled(given, self._rate_factor)
+        self.optimizer, more = components.scaled(self.given_optimizer, self._rate_factor)
         self.remarks += more
         schedule = self._make_schedule(config.training.num_epochs)
-
+        # what computes, and whether there is memory for it
         self.threads = chosen_threads(config, comm.local_size)
         self.kernels = load_kernels(config.engine.kernels)
         self.device = choose_device(config, comm)
@@ -104,28 +106,16 @@ class Session:
         num_passes = -(-self.num_shards // comm.size)
         demand = components.memory_demand(config, self.spec, self.loss, self.optimizer, num_passes, self.device)
         check_memory(demand, self.local_batch_size, comm, self.num_shards)
+        # strategy and replica
         with clear_memory_errors("making the network"):
             self.strategy = components.make_strategy(
-                config,
-                comm,
-                self.spec,
-                self.optimizer,
-                self.kernels,
-                num_shards=self.num_shards,
-                timeline=self.timeline,
+                config, comm, self.spec, self.optimizer, self.kernels, self.num_shards, self.timeline
             )
-            self.replica = components.make_replica(
-                config,
-                self.spec,
-                self.strategy,
-                self.kernels,
-                loss=self.loss,
-                local_batch_size=self.local_batch_size,
-                threads=self.threads,
-                device=self.device,
-            )
+            about = self.loss, self.local_batch_size, self.threads, self.device
+            self.replica = components.make_replica(config, self.spec, self.strategy, self.kernels, *about)
         components.check_same_on_ranks(config, comm, self.dataset, self.kernels)
         faults.reach("start", comm.rank, 0)
+        # the loop, and where it is
         self.progress = Progress()
         self._loop = self._make_loop(schedule)
         self._best_step: int | None = None
@@ -239,8 +229,13 @@ class Session:
         }
 
     # -- what can be done with them -----------------------------------------------------------------------------------
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate over time and reasons to stop."""
+        return self._loop.schedule
+
     def plan_epochs(self, num_epochs: int) -> None:
-        """Let the schedule be that of so many epochs, if no step was taken yet."""
+        """Let the schedule be that of ``num_epochs``, if no step was taken yet."""
         if self.progress.num_steps == 0 and num_epochs != self.config.training.num_epochs:
             self._loop = replace(self._loop, schedule=self._make_schedule(num_epochs))
 
@@ -254,7 +249,8 @@ class Session:
                 with clear_memory_errors("training"):
                     return loop.run(last_epoch, observers)
             except BaseException:
-                observers.abandon()
+                for own in observers.of_ranks:
+                    own.abandon()
                 raise
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
@@ -284,20 +280,8 @@ class Session:
                 f"the checkpoint was written with a global batch of {continuation.global_batch_size} samples, this run "
                 f"has {self.global_batch_size}: give global_batch_size={continuation.global_batch_size}"
             )
-        self._best_step = restore(self._state(), continuation.checkpoint, say)
+        self._best_step = restore(self, continuation.checkpoint, say)
         self.continuation = continuation
-
-    def _state(self) -> TrainingState:
-        return TrainingState(
-            self.spec,
-            self.strategy,
-            self._given_optimizer,
-            self._loop.schedule,
-            self.progress,
-            self.config,
-            self.metadata,
-            self.global_batch_size,
-        )
 
     def checkpointers(
         self, directory: Path, say: Say, log: EventLog | None = None, saving: Saving | None = None
@@ -306,7 +290,7 @@ class Session:
         if self.config.checkpoint.every == "never":
             return []
         position = int if log is None else log.position
-        return [Checkpointer(self._state(), directory, say, position, saving, self._best_step)]
+        return [Checkpointer(self, directory, say, position, saving, self._best_step)]
 
     def pictures(self, folder: Path, say: Say) -> list[ValidationPictures]:
         """The observer that draws validation samples into ``folder``, if there are masks and pictures are wanted."""

@@ -45,9 +45,8 @@ def training_step(
 
     Every rank must call. A loss, gradient or running statistic that is not finite on any rank, before or after they
     are added up, raises :class:`DivergedError` on all of them, and nothing has changed; with ``skip_bad`` the step
-    changes nothing and training goes on. Ranks that are not in lockstep never raise here, because the others would wait
-    for them: the step changes nothing on this rank.
-    ``is_interrupted`` says whether this rank was asked to stop.
+    changes nothing and training continues. Ranks that are not in lockstep never raise here, because the others would
+    wait for them: the step changes nothing on this rank. ``is_interrupted`` says whether this rank was asked to stop.
     """
     strategy.begin()
     sums = ShardSums(strategy.num_shards, metrics)

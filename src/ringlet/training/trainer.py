@@ -75,15 +75,12 @@ class Trainer:
             timeline=timeline,
             scaling_shards=scaling_shards,
         )
-        self.comm, self.dataset, self.spec, self.optimizer = (
-            session.comm, session.dataset, session.spec, session.optimizer
-        )  # fmt: skip
-        self.loss, self.metrics, self.progress = session.loss, session.metrics, session.progress
-        self.strategy, self.replica, self.kernels, self.device = (
-            session.strategy, session.replica, session.kernels, session.device
-        )  # fmt: skip
+        self.comm, self.dataset, self.spec = session.comm, session.dataset, session.spec
+        self.loss, self.metrics, self.optimizer = session.loss, session.metrics, session.optimizer
+        self.strategy, self.replica, self.progress = session.strategy, session.replica, session.progress
+        self.kernels, self.device, self.timeline = session.kernels, session.device, session.timeline
         self.global_batch_size, self.local_batch_size = session.global_batch_size, session.local_batch_size
-        self.num_shards, self.remarks, self.timeline = session.num_shards, session.remarks, session.timeline
+        self.num_shards, self.remarks = session.num_shards, session.remarks
         self._checkpoints: tuple[Path, Say] | None = None
         self._pictures: tuple[Path, Say] | None = None
         self._run: RunDirectory | None = None
@@ -151,11 +148,12 @@ class Trainer:
             raise ConfigError("resume needs run_dir, the folder with the checkpoints: give it to the Trainer")
         self._run = run = RunDirectory(Path(self.config.output.run_dir))
         self._lock(run, stack)
-        continuation = find_continuation(self.comm, self.config.replace(resume=point), warnings.warn)
+        say = self.session.say
+        continuation = find_continuation(self.comm, self.config.replace(resume=point), say)
         if continuation is not None:
-            self.session.restore(continuation, warnings.warn)
+            self.session.restore(continuation, say)
             if self.comm.rank == 0:
-                set_aside(run, continuation, warnings.warn)
+                set_aside(run, continuation, say)
         return self._open_log(run, 0 if continuation is None else continuation.events_bytes, stack)
 
     def _reopen(self, run: RunDirectory, stack: ExitStack) -> EventLog | None:
@@ -180,7 +178,7 @@ class Trainer:
         self.keep_checkpoints(run.checkpoints)
         if self.comm.rank != 0 or not run.events.is_file():
             return None
-        return stack.enter_context(closing(EventLog(run.events, cut_at=cut_at)))
+        return stack.enter_context(closing(EventLog(run.events, cut_at=cut_at, say=self.session.say)))
 
 
 def _checked(**given: tuple[object, type]) -> dict[str, Any]:
