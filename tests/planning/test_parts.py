@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from scenarios import measured, scenario
 
+from ringlet.bench.quantities import parse_rate, parse_seconds, parse_size, seconds_text, size_text
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import UsageError
 from ringlet.models import zoo
@@ -22,7 +23,6 @@ from ringlet.planning import overlap, stragglers
 from ringlet.planning.collectives import Cost
 from ringlet.planning.machine import describe_machine, interpolate
 from ringlet.planning.overlap import Message
-from ringlet.planning.quantities import parse_rate, parse_seconds, parse_size, seconds_text, size_text
 from ringlet.planning.workload import Tensor, Workload, cut_buckets, describe_workload
 from ringlet.strategies import memory
 from ringlet.strategies.ownership import buckets

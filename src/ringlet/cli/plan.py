@@ -108,11 +108,11 @@ def plan(
     machines are as this one, joined by the described network. --local-batch-size fixes the work of a worker,
     --global-batch-size that of a step.
     """
+    from ringlet.bench.quantities import parse_seconds, parse_size
     from ringlet.planning.planner import Described, make_plan
-    from ringlet.planning.quantities import parse_seconds, parse_size
 
     if plot is not None:
-        from ringlet.bench.report import check_plot
+        from ringlet.bench.plotting import check_plot
 
         check_plot(plot)
     described = Described(

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ringlet.bench.quantities import parse_rate, parse_seconds
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
-from ringlet.planning.quantities import parse_rate, parse_seconds
 
 TCP_EFFICIENCY = 1448 / 1538
 ROCE_EFFICIENCY = 1024 / 1106

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ringlet.bench.quantities import seconds_text, size_text
 from ringlet.planning.advice import CAUSES
 from ringlet.planning.forecast import Forecast
 from ringlet.planning.planner import Plan
-from ringlet.planning.quantities import seconds_text, size_text
 
 COLUMNS = (
     "workers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,14 +11,18 @@ from ringlet.config import RunConfig, gather, read_toml
 from ringlet.config.explain import show, unknown_option
 from ringlet.errors import ConfigError, UnknownNameError
 from ringlet.study.grid import Scaling
-from ringlet.study.names import OWN_RUN_OPTIONS
-from ringlet.study.targets import parse_target
 
 Distribution = Literal["on", "off", "both"]
 SCALINGS = ("strong", "weak")
 DISTRIBUTIONS = ("on", "off", "both")
 AUTO, ALL = "auto", "all"
 MAX_RUNS = 10_000
+OWN_RUN_OPTIONS = (
+    *("model", "engine", "strategy", "local_batch_size", "global_batch_size", "batch_size", "num_epochs"),
+    *("steps_per_epoch", "partition", "run_dir", "history_file", "timeline", "profile", "resume", "evaluate_only"),
+    "parallel",
+)
+"""Options of a run that a study sets itself."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class StudyOptions:
     steps: int | str = AUTO
     """A number, ``all`` data, or ``auto``: as many as fit a fixed amount of arithmetic."""
     target: str = ""
-    """``METRIC=VALUE``: the time until a validation figure reaches it is reported."""
+    """``METRIC=VALUE``: the time until a validation metric reaches it is reported."""
     all_cores: bool = False
     keep_models: bool = False
     launcher: str = "auto"
@@ -181,3 +185,30 @@ def models_and_datasets(options: StudyOptions) -> list[tuple[str, str, str]]:
         name, _, dataset = entry.partition("@")
         found.append((entry, name, dataset or default))
     return found
+
+
+def parse_target(text: str) -> tuple[str, float] | None:
+    """``METRIC=VALUE`` as (metric, value); None if the text is empty."""
+    if not text:
+        return None
+    name, equals, number = (part.strip() for part in text.partition("="))
+    try:
+        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        value = float("nan")
+    if not name or not equals or not abs(value) < float("inf"):
+        raise ConfigError(f"target = '{text}': expected METRIC=VALUE, such as accuracy=0.97 or dice=90%")
+    return name, value
+
+
+def find_metric(name: str, known: Iterable[str]) -> str:
+    """The name in the logs that ``name`` means: of validation, if nothing else is said and there is one."""
+    from ringlet.optim.metric_names import resolve
+
+    names = set(known)
+    for wish in (f"val_{name}", name):
+        try:
+            return resolve(wish, names)
+        except ConfigError:
+            continue
+    raise ConfigError(f"target: no metric '{name}' in these runs, expected one of {', '.join(sorted(names))}")

@@ -6,7 +6,6 @@ Every rank has a keeper: copying the state is a collective, writing it is the bu
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
 from ringlet.comm.contract import Op
 from ringlet.config import Interval, RunConfig
@@ -23,6 +21,7 @@ from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
 from ringlet.io.disk import Saving, Say
+from ringlet.machine import software_versions
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Strategy
@@ -208,7 +207,7 @@ class CheckpointKeeper:
             training=training,
             history=tuple(progress.epochs),
             config=parts.config.to_dict(),
-            versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
+            versions=software_versions(),
         )
 
 

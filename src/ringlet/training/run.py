@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,9 +11,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, final
 
-import numpy as np
-
-from ringlet import __version__
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.data import Source
@@ -22,6 +18,7 @@ from ringlet.errors import DivergedError, InterruptedRunError, UsageError
 from ringlet.guards import faults
 from ringlet.io.disk import Saving, write_whole
 from ringlet.launch.restarts import current_attempt, restart_cause
+from ringlet.machine import software_versions
 from ringlet.timeline import NO_TIMELINE, RecordedTimeline
 from ringlet.training.callbacks import Announcer, Callback, SaveModel
 from ringlet.training.devices import join_workers
@@ -240,7 +237,7 @@ class Run:
             device=trainer.device,
             kernels=trainer.kernels.name,
             config=self.config.to_dict(),
-            versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
+            versions=software_versions(),
         )
 
 

@@ -1,25 +1,38 @@
-"""From a request to a plan: what follows from the networks, the data and this machine is fixed here, before any run.
+"""From options to a design: what follows from the networks, the data and this machine is fixed here, before any run.
 
-The plan is kept with the study, so that a study that goes on later, or elsewhere, runs the same cells.
+The design is kept with the study, so that a study that is resumed later, or elsewhere, runs the same cells.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ringlet.config import RunConfig
 from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Dataset
-from ringlet.errors import ConfigError
+from ringlet.engines.keras import BACKENDS
+from ringlet.engines.registry import ENGINES
+from ringlet.errors import ConfigError, UnknownNameError, UsageError
 from ringlet.launch.cores import usable_cores
 from ringlet.models.spec import ModelSpec
-from ringlet.study.engines import engine_and_backend, resolve_engine
 from ringlet.study.grid import Cell, build_cells, global_batch
-from ringlet.study.options import ALL, AUTO, MAX_RUNS, StudyOptions, models_and_datasets, read_options
-from ringlet.study.targets import find_metric, parse_target
+from ringlet.study.options import (
+    ALL,
+    AUTO,
+    MAX_RUNS,
+    StudyOptions,
+    find_metric,
+    models_and_datasets,
+    parse_target,
+    read_options,
+)
 from ringlet.training.assemble import check_fit, make_dataset, make_figures, make_spec
 
 EPOCH_FLOPS = 4e11
@@ -28,12 +41,15 @@ MIN_STEPS, MAX_STEPS = 3, 100
 DEFAULT_VALIDATION_SPLIT = 0.1
 QUIET: Mapping[str, Any] = {"checkpoint_every": "never", "evaluate": False, "num_pictures": 0}
 """What runs of a study leave out unless it is asked for."""
+BACKEND_VARIABLE = "KERAS_BACKEND"
+ENGINE_NAMES = (*ENGINES, *(f"keras:{backend}" for backend in BACKENDS))
+"""``native``, ``torch``, ``keras`` or ``keras:BACKEND``."""
 _MADE_UP = ("synthetic", "shapes")
 """Data sets of any size."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyDesign:
     """A study whose every run is fixed."""
 
     options: StudyOptions
@@ -56,8 +72,8 @@ class Plan:
         }
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`to_dict` wrote."""
+    def from_dict(cls, stored: Mapping[str, Any]) -> StudyDesign:
+        """What :meth:`to_dict` wrote."""
         options, _ = read_options(None, {}, stored["options"])
         cells = tuple(Cell(**cell) for cell in stored["cells"])
         return cls(options, cells, stored["steps"], stored["num_samples"], stored["threads"])
@@ -83,8 +99,8 @@ class Plan:
         return RunConfig(**values)
 
 
-def prepare(options: StudyOptions) -> tuple[Plan, list[str]]:
-    """Check everything that can be checked without training; gives the plan and remarks for the user."""
+def prepare(options: StudyOptions) -> tuple[StudyDesign, list[str]]:
+    """Check everything that can be checked without training; gives the design and remarks for the user."""
     cores = usable_cores()
     workers = options.workers or _doubling(cores)
     engines = list(dict.fromkeys(resolve_engine(name) for name in options.engine))
@@ -96,10 +112,10 @@ def prepare(options: StudyOptions) -> tuple[Plan, list[str]]:
     steps = {_step_key(cell.model, cell.batch): num_steps(options, *parts[cell.model], cell.batch) for cell in cells}
     limits = {entry: _limit(options, dataset, steps, cells, entry) for entry, (dataset, _) in parts.items()}
     known = {entry: limit for entry, limit in limits.items() if limit is not None}
-    plan = Plan(options, tuple(cells), steps, known, _threads(options, cells, cores))
+    design = StudyDesign(options, tuple(cells), steps, known, _threads(options, cells, cores))
     for cell in cells:
-        plan.run_config(cell, 1, "run").num_shards(cell.workers)
-    return plan, _remarks(options, cells, cores)
+        design.run_config(cell, 1, "run").num_shards(cell.workers)
+    return design, _remarks(options, cells, cores)
 
 
 def num_steps(options: StudyOptions, dataset: Dataset, spec: ModelSpec, batch: int) -> int:
@@ -154,7 +170,7 @@ def _limit(
 
 
 def _is_made_up(options: StudyOptions, dataset: Dataset) -> bool:
-    """Whether there are as many samples as anybody wants."""
+    """Whether there are as many samples as anyone wants."""
     return dataset.name.partition(":")[0] in _MADE_UP or bool(options.run.get("use_synthetic_data"))
 
 
@@ -193,3 +209,46 @@ def _remarks(options: StudyOptions, cells: list[Cell], cores: int) -> list[str]:
 
 def _step_key(model: str, batch: int) -> str:
     return f"{model} {batch}"
+
+
+def resolve_engine(text: str) -> str:
+    """The full name, with the backend that Keras is set to where none is given; an engine that is missing raises."""
+    name = text.strip().lower()
+    if name not in ENGINE_NAMES:
+        raise UnknownNameError("engine", text, ENGINE_NAMES)
+    engine, _, backend = name.partition(":")
+    if engine == "keras":
+        backend = backend or default_backend()
+        _require(name, "keras", "keras")
+        _require(name, backend, BACKENDS.get(backend, "keras"))
+        return f"keras:{backend}"
+    if engine == "torch":
+        _require(name, "torch", "torch")
+    return engine
+
+
+def engine_and_backend(name: str) -> tuple[str, str | None]:
+    """``keras:jax`` as (``keras``, ``jax``)."""
+    engine, _, backend = name.partition(":")
+    return engine, backend or None
+
+
+def default_backend() -> str:
+    """What Keras would run on: KERAS_BACKEND, its configuration file, or TensorFlow."""
+    if os.environ.get(BACKEND_VARIABLE):
+        return os.environ[BACKEND_VARIABLE]
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    try:
+        stored = json.loads((home / "keras.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return "tensorflow"
+    backend = stored.get("backend") if isinstance(stored, dict) else None
+    return backend if isinstance(backend, str) and backend else "tensorflow"
+
+
+def _require(name: str, module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise UsageError(
+            f"engine '{name}' needs {module}, which is not installed. Leave it out of the study, or install it with: "
+            f'pip install "ringlet[{extra}]"'
+        )
