@@ -6,8 +6,8 @@ from typing import Any
 
 from ringlet.models import zoo
 from ringlet.planning.forecast import Scenario
-from ringlet.planning.machine import Machine, describe_machine
 from ringlet.planning.network import Link, Network
+from ringlet.planning.speed import MachineSpeed, described_speed
 from ringlet.planning.workload import describe_workload
 
 SLOW = Link(20e-6, 1.25e9)
@@ -20,7 +20,7 @@ def scenario(
     pass_seconds: float = 0.01,
     local_batch_size: int = 32,
     variation: float = 0.0,
-    machine: Machine | None = None,
+    machine: MachineSpeed | None = None,
     between: Link = SLOW,
     inside: Link = FAST,
     workers_per_machine: int = 1,
@@ -31,13 +31,13 @@ def scenario(
     return Scenario(
         spec=spec,
         workload=describe_workload(spec, 4, num_optimizer_arrays),
-        machine=machine or describe_machine(pass_seconds, local_batch_size, variation),
+        machine=machine or described_speed(pass_seconds, local_batch_size, variation),
         network=Network(between, inside, workers_per_machine),
         **options,
     )
 
 
-def measured(**options: Any) -> Machine:
+def measured(**options: Any) -> MachineSpeed:
     """A made-up measured machine of two cores: two workers at once slow each other down by a tenth."""
     values: dict[str, Any] = {
         "local_batch_size": 32,
@@ -46,4 +46,4 @@ def measured(**options: Any) -> Machine:
         "besides": {1: 0.001, 2: 0.002},
         "exchange": {1: [(4096, 1e-5), (1 << 20, 2e-3)], 2: [(4096, 5e-5), (1 << 20, 1e-3)]},
     }
-    return Machine(**values | options)
+    return MachineSpeed(**values | options)

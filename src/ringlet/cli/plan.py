@@ -11,7 +11,7 @@ from ringlet.cli.options import RunCommand, with_run_options
 from ringlet.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
-    from ringlet.planning.planner import Plan, Request
+    from ringlet.planning.planner import CapacityPlan, PlanOptions
 
 EXAMPLES = (
     ("ringlet plan --model vgg16_bn --dataset cifar10 --network 10gbe", "1 to 4,096 workers like this machine"),
@@ -109,13 +109,13 @@ def plan(
     --global-batch-size that of a step.
     """
     from ringlet.bench.quantities import parse_seconds, parse_size
-    from ringlet.planning.planner import Described, make_plan
+    from ringlet.planning.planner import DescribedMachine, make_plan
 
     if plot is not None:
         from ringlet.bench.plotting import check_plot
 
         check_plot(plot)
-    described = Described(
+    described = DescribedMachine(
         None if compute_seconds is None else parse_seconds("compute_seconds", compute_seconds),
         None if sample_seconds is None else parse_seconds("sample_seconds", sample_seconds),
         flops,
@@ -124,7 +124,7 @@ def plan(
     )
     links = {"network": network, "latency": latency, "bandwidth": bandwidth, "efficiency": efficiency}
     links |= {"local_latency": local_latency, "local_bandwidth": local_bandwidth}
-    request = _request(
+    wanted = _plan_options(
         values,
         workers,
         network=_links(network_file, links | {"workers_per_machine": workers_per_machine}),
@@ -138,23 +138,23 @@ def plan(
     )
     from ringlet.cli import display
 
-    found = make_plan(request, display.note)
+    found = make_plan(wanted, display.note)
     if plot is not None:
-        from ringlet.planning.plots import draw
+        from ringlet.planning import report
 
-        draw(plot, found)
+        report.plot(found).save(plot)
     _print(found, plot, json=json)
     return EXIT_OK
 
 
-def _request(values: dict[str, Any], workers: str | None, **options: Any) -> Request:
+def _plan_options(values: dict[str, Any], workers: str | None, **options: Any) -> PlanOptions:
     from ringlet.config import gather
-    from ringlet.planning.planner import DEFAULT_COUNTS, Request
+    from ringlet.planning.planner import DEFAULT_COUNTS, PlanOptions
 
     given = {name: value for name, value in values.items() if value is not None}
     config = gather(options=given).build()
     counts = DEFAULT_COUNTS if workers is None else tuple(_count(text) for text in workers.split(","))
-    return Request(config, counts, **options)
+    return PlanOptions(config, counts, **options)
 
 
 def _count(text: str) -> int:
@@ -171,7 +171,7 @@ def _links(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     return values | {name: value for name, value in given.items() if value is not None}
 
 
-def _print(found: Plan, plot: Path | None, *, json: bool) -> None:
+def _print(found: CapacityPlan, plot: Path | None, *, json: bool) -> None:
     from ringlet.cli import display
     from ringlet.planning import report
 

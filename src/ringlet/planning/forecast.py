@@ -16,12 +16,19 @@ from ringlet.comm.compression import HalfPrecision, NoCompression, TopK, parse_c
 from ringlet.config.strategy_choice import StrategyChoice
 from ringlet.errors import UsageError
 from ringlet.models.spec import ModelSpec
-from ringlet.planning import collectives, overlap
-from ringlet.planning.collectives import NOTHING, Cost
-from ringlet.planning.machine import Machine
-from ringlet.planning.network import Network
-from ringlet.planning.overlap import Message
-from ringlet.planning.stragglers import slowdown
+from ringlet.planning.network import (
+    NOTHING,
+    Cost,
+    Message,
+    Network,
+    between_machines,
+    exposed_cost,
+    gather,
+    inside_machine,
+    ring_bytes,
+    total_cost,
+)
+from ringlet.planning.speed import MachineSpeed, slowdown
 from ringlet.planning.workload import Workload, cut_buckets
 from ringlet.strategies.memory import PROCESS_BYTES, Memory, worker_memory
 from ringlet.strategies.ownership import BLOCK, BUCKET_BLOCKS
@@ -31,13 +38,13 @@ INDEX_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepBreakdown:
     """Seconds of a step, by cause."""
 
     compute: float
     """The pass of a worker alone."""
     data: float
-    """Batches and figures, as far as the same cores make them."""
+    """Batches and metrics, as far as the same cores make them."""
     sharing: float
     """What workers of one machine slow each other down by computing at once."""
     stragglers: float
@@ -62,7 +69,7 @@ class Forecast:
     num_machines: int
     local_batch_size: int
     global_batch_size: int
-    parts: Parts
+    breakdown: StepBreakdown
     memory: Memory
     network_bytes: float
     """What a worker sends to other machines (or devices) in a step, on average over steps."""
@@ -76,7 +83,7 @@ class Forecast:
     @property
     def step_seconds(self) -> float:
         """Time of a step."""
-        return self.parts.step
+        return self.breakdown.step
 
     @property
     def samples_per_second(self) -> float:
@@ -101,7 +108,7 @@ class Forecast:
             "samples_per_second": self.samples_per_second,
             "speed_up": self.speed_up,
             "efficiency": self.efficiency,
-            "parts": asdict(self.parts),
+            "parts": asdict(self.breakdown),
             "overlapped": self.overlapped,
             "memory": self.memory.to_dict(),
             "network_bytes": self.network_bytes,
@@ -115,7 +122,7 @@ class Scenario:
 
     spec: ModelSpec
     workload: Workload
-    machine: Machine
+    machine: MachineSpeed
     network: Network
     algorithm: str = "hierarchical"
     overlap: str = "auto"
@@ -134,7 +141,7 @@ class Scenario:
                 f"strategy = {self.strategy.name}: its workers never meet, so a step of all of them has no time to "
                 "forecast. Plan sync, average:K or bmuf:K; `ringlet study` measures the others"
             )
-        collectives.between_machines(self.algorithm, 0, 2 * self.network.workers_per_machine, self.network)
+        between_machines(self.algorithm, 0, 2 * self.network.workers_per_machine, self.network)
         parse_compression(self.compression)
 
     @cached_property
@@ -146,13 +153,13 @@ class Scenario:
         """One number of workers, each with so many samples; speed-up and epoch are filled in by ``series``."""
         messages = [] if num_workers == 1 else self._messages(num_workers)
         sharing = self.network.on_a_machine(num_workers)
-        parts, overlapped = self._parts(num_workers, local_batch_size, messages)
+        breakdown, overlapped = self._breakdown(num_workers, local_batch_size, messages)
         return Forecast(
             num_workers=num_workers,
             num_machines=self.network.machines(num_workers),
             local_batch_size=local_batch_size,
             global_batch_size=num_workers * local_batch_size,
-            parts=parts,
+            breakdown=breakdown,
             memory=self.memory(num_workers, local_batch_size),
             network_bytes=self._network_bytes(num_workers),
             shared_bytes=(sharing - 1) / sharing * self._round_bytes / self._every
@@ -175,13 +182,15 @@ class Scenario:
             process_bytes=self.machine.process_bytes or PROCESS_BYTES,
         )
 
-    def _parts(self, num_workers: int, local_batch_size: int, messages: list[Message]) -> tuple[Parts, bool]:
+    def _breakdown(
+        self, num_workers: int, local_batch_size: int, messages: list[Message]
+    ) -> tuple[StepBreakdown, bool]:
         machine, together = self.machine, self.network.on_a_machine(num_workers)
         alone = machine.pass_seconds(1, local_batch_size)
         shared = max(alone, machine.pass_seconds(together, local_batch_size))
         factor = slowdown(machine.sample(together), num_workers, every=self._every, seed=self.seed)
         visible, overlapped = self._visible(messages, shared * factor)
-        parts = Parts(
+        breakdown = StepBreakdown(
             compute=alone,
             data=machine.data_seconds(together, local_batch_size),
             sharing=shared - alone,
@@ -190,14 +199,14 @@ class Scenario:
             latency=visible.latency / self._every,
             transfer=visible.transfer / self._every,
         )
-        return parts, overlapped
+        return breakdown, overlapped
 
     def _visible(self, messages: list[Message], pass_seconds: float) -> tuple[Cost, bool]:
-        """What a step waits for, and whether the exchange hides behind the pass."""
-        after = overlap.total(messages)
+        """What a step waits for, and whether the exchange hides in the pass."""
+        after = total_cost(messages)
         if self.averaging or self.overlap == "off" or not messages:
             return after, False
-        during = overlap.exposed(messages, pass_seconds)
+        during = exposed_cost(messages, pass_seconds)
         return (during, True) if self.overlap == "on" or during.seconds < after.seconds else (after, False)
 
     def _update_seconds(self, num_workers: int) -> float:
@@ -252,11 +261,11 @@ class Scenario:
         """Of one message, over links; what happens in the memory of a measured machine is no message."""
         inside = NOTHING
         if not self.machine.is_measured:
-            inside = collectives.inside_machine(self.algorithm, num_bytes, num_workers, self.network)
+            inside = inside_machine(self.algorithm, num_bytes, num_workers, self.network)
         if compressed and isinstance(self._method, TopK):
             members = num_workers if self.algorithm == "ring" else self.network.machines(num_workers)
-            return inside + collectives.gather(num_bytes, members, self.network.between) if members > 1 else inside
-        return inside + collectives.between_machines(self.algorithm, num_bytes, num_workers, self.network)
+            return inside + gather(num_bytes, members, self.network.between) if members > 1 else inside
+        return inside + between_machines(self.algorithm, num_bytes, num_workers, self.network)
 
     @cached_property
     def _method(self) -> object:
@@ -279,6 +288,6 @@ class Scenario:
         members, part = (num_workers, 1) if flat else (machines, together)
         if isinstance(self._method, TopK):
             return (members - 1) * sent / part
-        between = collectives.ring_bytes(sent, members) / part
-        inside = 0.0 if self.machine.is_measured or flat else collectives.ring_bytes(sent, together)
+        between = ring_bytes(sent, members) / part
+        inside = 0.0 if self.machine.is_measured or flat else ring_bytes(sent, together)
         return (between + inside) / self._every

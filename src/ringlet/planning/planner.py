@@ -17,8 +17,8 @@ from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
 from ringlet.planning.advice import Advice, Goal, advise, better_batch, binding, series
 from ringlet.planning.forecast import Forecast, Scenario
-from ringlet.planning.machine import DEFAULT_VARIATION, Machine, describe_machine
 from ringlet.planning.network import Network, make_network
+from ringlet.planning.speed import DEFAULT_VARIATION, MachineSpeed, described_speed
 from ringlet.planning.workload import Workload, describe_workload
 
 DEFAULT_COUNTS = tuple(1 << power for power in range(13))
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedMachine:
     """A machine as the user describes it; all None: it is measured."""
 
     compute_seconds: float | None = None
@@ -63,13 +63,13 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanOptions:
     """What to plan."""
 
     config: RunConfig
     counts: tuple[int, ...] = DEFAULT_COUNTS
     network: dict[str, Any] | None = None
-    described: Described = Described()
+    described: DescribedMachine = DescribedMachine()
     measure: bool = True
     measure_seconds: float = 10.0
     algorithm: str = "hierarchical"
@@ -85,10 +85,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapacityPlan:
     """The answer."""
 
-    request: Request
+    options: PlanOptions
     scenario: Scenario
     goal: Goal
     forecasts: tuple[Forecast, ...]
@@ -111,7 +111,7 @@ class Plan:
             "optimizer_bytes": workload.optimizer_bytes,
             "num_samples": self.goal.num_samples,
             "engine": scenario.engine,
-            "strategy": self.request.config.strategy,
+            "strategy": self.options.config.strategy,
             "algorithm": scenario.algorithm,
             "compression": scenario.compression,
             "overlap": scenario.overlap,
@@ -125,46 +125,46 @@ class Plan:
         }
 
 
-def make_plan(request: Request, say: Say = lambda _text: None) -> Plan:
+def make_plan(options: PlanOptions, say: Say = lambda _text: None) -> CapacityPlan:
     """Look up, measure if wanted, forecast, advise."""
-    config, remarks = request.config, []
+    config, remarks = options.config, []
     config, dataset, num_samples, remark = find_data(config)
     remarks += [remark] if remark else []
     spec, loss, workload = _network_of(config, dataset)
     local = _batch_to_measure(config, dataset)
-    network = make_network(request.network or {}, usable_cores())
-    machine = _machine(request, config, workload, network, local, say)
+    network = make_network(options.network or {}, usable_cores())
+    machine = _speed(options, config, workload, network, local, say)
     scenario = Scenario(
         spec=spec,
         workload=workload,
         machine=machine,
         network=network,
-        algorithm=request.algorithm,
+        algorithm=options.algorithm,
         overlap=config.overlap,
         compression=config.compression,
         strategy=StrategyChoice.parse(config.strategy),
         engine=config.engine,
         loss=loss,
-        bucket_bytes=request.bucket_bytes,
-        whole_tensors=request.whole_tensors,
+        bucket_bytes=options.bucket_bytes,
+        whole_tensors=options.whole_tensors,
         seed=config.seed,
     )
     goal = Goal(
         local_batch_size=None if config.global_batch_size else local,
         global_batch_size=config.global_batch_size,
-        min_efficiency=request.min_efficiency,
-        memory_per_worker=_memory(request, machine, network),
+        min_efficiency=options.min_efficiency,
+        memory_per_worker=_memory(options, machine, network),
         num_samples=num_samples,
     )
-    return _answer(request, scenario, goal, remarks)
+    return _answer(options, scenario, goal, remarks)
 
 
-def _answer(request: Request, scenario: Scenario, goal: Goal, remarks: Sequence[str]) -> Plan:
-    counts = sorted(set(request.counts))
+def _answer(options: PlanOptions, scenario: Scenario, goal: Goal, remarks: Sequence[str]) -> CapacityPlan:
+    counts = sorted(set(options.counts))
     forecasts = series(scenario, goal, counts)
     advice = advise(forecasts, goal)
     larger = better_batch(scenario, goal, counts, advice)
-    return Plan(request, scenario, goal, tuple(forecasts), advice, larger, tuple(remarks))
+    return CapacityPlan(options, scenario, goal, tuple(forecasts), advice, larger, tuple(remarks))
 
 
 def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
@@ -210,37 +210,37 @@ def _batch_to_measure(config: RunConfig, dataset: Dataset) -> int:
     return config.local_batch_size or min(usual, config.global_batch_size or usual)
 
 
-def _machine(
-    request: Request, config: RunConfig, workload: Workload, network: Network, local: int, say: Say
-) -> Machine:
-    described = request.described
+def _speed(
+    options: PlanOptions, config: RunConfig, workload: Workload, network: Network, local: int, say: Say
+) -> MachineSpeed:
+    described = options.described
     seconds = described.pass_seconds(workload, local)
     if seconds is not None:
-        return describe_machine(
+        return described_speed(
             seconds, local, DEFAULT_VARIATION if described.variation is None else described.variation
         )
-    if not request.measure:
+    if not options.measure:
         raise UsageError(
             "without a measurement the time of a pass must be given: --compute-seconds (of a local batch), "
             "--sample-seconds (of a sample) or --flops (of a worker, per second)"
         )
     if described.variation is not None:
         raise UsageError("variation is measured with the rest: give it with --compute-seconds or --sample-seconds")
-    from ringlet.planning.measuring import measure_machine
+    from ringlet.planning.measuring import measure_speed
 
-    say(f"measuring this machine for about {request.measure_seconds:g} s")
-    return measure_machine(
+    say(f"measuring this machine for about {options.measure_seconds:g} s")
+    return measure_speed(
         config,
         local,
         workers_per_machine=network.workers_per_machine,
         num_bytes=workload.parameter_bytes,
-        seconds=request.measure_seconds,
+        seconds=options.measure_seconds,
         other=config.global_batch_size is not None,
     )
 
 
-def _memory(request: Request, machine: Machine, network: Network) -> int | None:
+def _memory(options: PlanOptions, machine: MachineSpeed, network: Network) -> int | None:
     """Bytes for each worker: given, or a measured machine's shared by its workers."""
-    if request.described.memory is not None or machine.memory_bytes is None:
-        return request.described.memory
+    if options.described.memory is not None or machine.memory_bytes is None:
+        return options.described.memory
     return machine.memory_bytes // network.workers_per_machine

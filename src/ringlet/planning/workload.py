@@ -73,7 +73,7 @@ def _ready_times(spec: ModelSpec) -> dict[str, float]:
     """When each node's backward pass is over, as a share of forward and backward together.
 
     A convolution or dense layer costs its forward FLOPs once more for the gradient of its weights and once more for
-    that of its input, if anybody needs it; everything else once more.
+    that of its input, if anyone needs it; everything else once more.
     """
     owners = {info.node for info in spec.parameters}
     forward = sum(spec.flops.values())
