@@ -9,12 +9,10 @@ import pytest
 from watched import STEPS, LoggedRun
 
 from ringlet.training.run_lock import RunLock
-from ringlet.watch.document import Cursor
-from ringlet.watch.folder import find_run, read_picture
-from ringlet.watch.log import LogFollower
+from ringlet.watch.pages import Cursor
 from ringlet.watch.ranks import telling_ranks
-from ringlet.watch.run_view import RunView
-from ringlet.watch.series import Series
+from ringlet.watch.run_files import LogFollower, find_run, read_picture
+from ringlet.watch.run_view import RunView, Series
 
 
 def write(path: Path, *lines: object) -> None:
@@ -46,7 +44,7 @@ def test_a_log_that_was_cut_is_read_from_its_beginning(tmp_path, grown_again):
     after = events("a", "d", "e", "f", "g") if grown_again else events("a")
     write(path, *after)
     news = log.look()
-    assert news.started_anew
+    assert news.started_over
     assert news.records == after
 
 

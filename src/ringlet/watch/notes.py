@@ -1,4 +1,4 @@
-"""The events of a run in words; figures of steps and epochs have their curves instead."""
+"""The events of a run in words; metrics of steps and epochs have their curves instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from ringlet.watch.values import count, figures, number, text
+from ringlet.training.logged_values import number
+from ringlet.watch.run_files import count, metrics_text, text
 
 MAX_NOTES = 400
 
@@ -74,13 +75,13 @@ def _epoch(record: Mapping[str, Any]) -> Note:
     messages = record.get("messages")
     remarks = [text(message, 200) for message in messages[:10]] if isinstance(messages, list) else []
     best = ["best so far"] if record.get("is_best") is True else []
-    words = f"epoch {count(record.get('epoch'))}: {figures(record.get('figures'))} ({seconds:.2f} s)"
+    words = f"epoch {count(record.get('epoch'))}: {metrics_text(record.get('figures'))} ({seconds:.2f} s)"
     return Note("good" if best else "info", "; ".join([words, *best, *remarks]))
 
 
 def _evaluated(record: Mapping[str, Any]) -> Note:
     moment = {"before": "before training", "after": "after training"}.get(text(record.get("moment")), "")
-    return Note("good", f"test {moment}: {figures(record.get('figures'))}".replace(" :", ":"))
+    return Note("good", f"test {moment}: {metrics_text(record.get('figures'))}".replace(" :", ":"))
 
 
 def _saved(record: Mapping[str, Any]) -> Note:

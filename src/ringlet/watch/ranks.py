@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from ringlet.watch.values import count, number, text
+from ringlet.training.logged_values import number
+from ringlet.watch.run_files import count, text
 
 MAX_RANKS = 32
 """So many ranks are shown one by one; of more, those that the others waited for and those that waited most."""

@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from ringlet.training.logged_values import moment, number, whole
 from ringlet.training.run_directory import EVENTS
 from ringlet.training.run_lock import is_held
-from ringlet.watch import folder
-from ringlet.watch.log import LogFollower
+from ringlet.watch import run_files
 from ringlet.watch.notes import Notes, describe
 from ringlet.watch.ranks import RankTimes, Staleness
-from ringlet.watch.series import Series
-from ringlet.watch.values import count, moment, number, table, text, whole
+from ringlet.watch.run_files import LogFollower, count, table, text
 
+MAX_POINTS = 4000
+"""More than the pixels of a wide screen, with room to grow before the next thinning."""
 MAX_SERIES = 120
 THROUGHPUT_SECONDS = 0.5
 """Steps are counted so long for one point of the curve of samples per second."""
 GONE, QUIET_SECONDS = "gone", 10.0
-"""The state of a run that nobody writes any more and that has not said that it ended, after so long without news."""
+"""The state of a run that no one writes any more and that has not said that it ended, after so long without news."""
 GONE_SECONDS = 120.0
 """After so long it is not expected back: a launcher that starts workers again waits a minute at most."""
 MOMENTS = ("before", "after", "only")
@@ -37,6 +38,47 @@ _ABOUT_NUMBERS = (
 )
 _UNFINISHED = ("running", "validating", "trained")
 _OPTIONS = ("strategy", "optimizer", "dtype", "seed")
+
+
+@final
+class Series:
+    """Points by rising ``x``. When there are too many, each four neighbours give way to their lowest and highest.
+
+    So peaks stay, whatever the number of points. ``generation`` changes whenever older points do.
+    """
+
+    def __init__(self, max_points: int = MAX_POINTS) -> None:
+        self.x: list[float] = []
+        self.y: list[float | None] = []
+        self.generation = 0
+        self._max_points = max_points
+
+    def add(self, x: float | None, y: float | None) -> None:
+        """Append a point; ``None`` as y is a gap. What does not lie to the right of the last point is left out."""
+        if x is None or (self.x and x <= self.x[-1]):
+            return
+        self.x.append(x)
+        self.y.append(y)
+        if len(self.x) > self._max_points:
+            self._thin()
+
+    def _thin(self) -> None:
+        x, y = [], []
+        for start in range(0, len(self.x), 4):
+            for place in _extremes(self.y[start : start + 4]):
+                x.append(self.x[start + place])
+                y.append(self.y[start + place])
+        self.x, self.y = x, y
+        self.generation += 1
+
+
+def _extremes(values: list[float | None]) -> tuple[int, ...]:
+    """Where the lowest and the highest of some values are, in order; of gaps alone the first."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return (0,)
+    lowest, highest = values.index(min(known)), values.index(max(known))
+    return (lowest,) if lowest == highest else (min(lowest, highest), max(lowest, highest))
 
 
 @final
@@ -65,7 +107,7 @@ class RunView:
     def look(self) -> bool:
         """Take note of new events; whether there is more to read at once."""
         news = self._log.look()
-        if news.started_anew:
+        if news.started_over:
             self.generation += 1
             self._begin()
         for record in news.records:
@@ -99,11 +141,11 @@ class RunView:
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """What is in the run directory now."""
-        return folder.checkpoints(self.path)
+        return run_files.checkpoints(self.path)
 
     def pictures(self) -> list[int]:
         """Epochs whose validation was drawn."""
-        return folder.pictures(self.path)
+        return run_files.pictures(self.path)
 
     def _take(self, record: Mapping[str, Any]) -> None:
         time = moment(record.get("time"))
