@@ -64,8 +64,9 @@ class Machine:
         return {name: value for name, value in facts.items() if value}
 
     def summary(self) -> str:
-        """One line."""
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        """One line, with the libraries that are compared most."""
+        known = ((name, self.versions.get(name)) for name in ("ringlet", "numpy", "torch"))
+        versions = ", ".join(f"{name} {version}" for name, version in known if version)
         load = "" if self.load is None else f", load {self.load:.1f}"
         return f"{self.processor}, {self.cores} cores{load}; {versions}; kernels {self.kernels} {self.instruction_set}"
 
