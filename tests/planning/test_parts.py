@@ -21,7 +21,7 @@ from ringlet.errors import UsageError
 from ringlet.models import zoo
 from ringlet.planning.network import Cost, Message, exposed_cost, total_cost
 from ringlet.planning.speed import described_speed, described_variation, interpolate, slowdown
-from ringlet.planning.workload import Tensor, Workload, cut_buckets, describe_workload
+from ringlet.planning.workload import Gradients, Workload, cut_buckets, describe_workload
 from ringlet.strategies import memory
 from ringlet.strategies.ownership import buckets
 
@@ -29,7 +29,7 @@ times = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=50)
 
 
 def workload(*tensors: tuple[int, float]) -> Workload:
-    return Workload("test", tuple(Tensor(*tensor) for tensor in tensors), 0, 4, 1, 1)
+    return Workload("test", tuple(Gradients(*tensor) for tensor in tensors), 0, 4, 1, 1)
 
 
 def test_gradients_become_final_from_the_last_layer_to_the_first():
@@ -55,7 +55,7 @@ def test_whole_tensors_travel_together_up_to_the_size_and_large_ones_alone():
 def test_messages_hold_every_gradient_once_and_leave_in_order(sizes, size, whole):
     work = workload(*((count, 1 - place / 100) for place, count in enumerate(sizes)))
     found = cut_buckets(work, size, whole_tensors=whole)
-    assert sum(bucket.num_elements for bucket in found) == sum(sizes)
+    assert sum(bucket.size for bucket in found) == sum(sizes)
     assert [bucket.ready for bucket in found] == sorted(bucket.ready for bucket in found)
 
 
@@ -64,7 +64,7 @@ def test_equal_pieces_are_those_of_training():
     work = describe_workload(spec, 4, 1)
     size = 4096 * 64
     own = [piece.size for piece in reversed(buckets(spec.num_parameters, 1))]
-    assert [bucket.num_elements for bucket in cut_buckets(work, size, whole_tensors=False)] == own
+    assert [bucket.size for bucket in cut_buckets(work, size, whole_tensors=False)] == own
 
 
 def test_what_is_exposed_of_messages_gives_hand_computed_values():

@@ -98,7 +98,7 @@ def test_of_many_ranks_those_at_both_ends_of_waiting_are_shown():
     assert telling_ranks(rows[:3], 4) == [0, 1, 2]
 
 
-def test_a_view_has_every_figure_of_a_run(tmp_path):
+def test_a_view_has_every_metric_of_a_run(tmp_path):
     run = LoggedRun(tmp_path / "run")
     run.epoch(1)
     run.stale(1)
@@ -113,7 +113,7 @@ def test_a_view_has_every_figure_of_a_run(tmp_path):
     assert view.series["axis:epoch"].y[STEPS - 1 : STEPS + 1] == [1.0, 1.1]
     assert view.series["throughput:epochs"].y == [90.0, 90.0]
     assert view.series["throughput:steps"].y == [9.0] * 2 * STEPS
-    ranks = view.ranks.document()
+    ranks = view.ranks.document
     assert ranks["shares"]["last"]["exchange"] == pytest.approx(0.15)
     assert ranks["total"][0]["seconds"]["compute"] == pytest.approx(1.0)
     assert view.staleness.document == {"epoch": 1, "mean": 1.5, "max": 3.0, "histogram": [1, 5, 2, 1]}
@@ -127,7 +127,7 @@ def test_a_cursor_gives_what_a_page_lacks(tmp_path):
     view, cursor = RunView(run.path, max_points=25), Cursor()
     view.look()
     first = cursor.take([view])["runs"][0]
-    assert first["anew"]
+    assert first["is_new"]
     assert len(first["series"]["step:loss"]["x"]) == STEPS
     assert cursor.take([view]) == {}
     run.epoch(2)
@@ -140,12 +140,12 @@ def test_a_cursor_gives_what_a_page_lacks(tmp_path):
     assert cursor.take([view])["runs"][0]["series"]["step:loss"]["start"] == 0, "it was thinned"
     run.events.write_text("")
     view.look()
-    assert cursor.take([view])["runs"][0]["anew"]
+    assert cursor.take([view])["runs"][0]["is_new"]
 
 
 def test_hostile_values_do_no_harm(tmp_path):
     path = tmp_path / "events.ndjson"
-    many = {f"figure {number}": 1.0 for number in range(1000)}
+    many = {f"metric {number}": 1.0 for number in range(1000)}
     write(
         path,
         {"event": "run_started", "time": "never", "num_workers": 10**400, "config": [1], "model": "m" * 10_000},

@@ -245,7 +245,7 @@ class Scenario:
             full = Message(1.0, self._cost(size * work.item_size, num_workers))
             return [full] * whole + ([Message(1.0, self._cost(rest, num_workers))] if rest else [])
         messages = [
-            Message(bucket.ready, self._cost(self._sent(bucket.num_elements), num_workers))
+            Message(bucket.ready, self._cost(self._sent(bucket.size), num_workers))
             for bucket in cut_buckets(work, size, whole_tensors=self.whole_tensors)
         ]
         if work.num_state:

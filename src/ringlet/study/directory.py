@@ -61,13 +61,12 @@ class StudyDirectory:
             record = _read_json(self.record(place))
         except (OSError, DataError):
             return None
-        expected = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
-        return record if all(record.get(name) == value for name, value in expected.items()) else None
+        return record if record.items() >= _about(place).items() else None
 
     def write_record(self, place: Place, content: Mapping[str, Any]) -> None:
         """Keep what is known of a run, durably."""
-        known = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
-        write_whole(self.record(place), (json.dumps({**known, **content}, indent=1, allow_nan=False) + "\n").encode())
+        record = json.dumps({**_about(place), **content}, indent=1, allow_nan=False)
+        write_whole(self.record(place), f"{record}\n".encode())
 
     def clear(self, place: Place) -> None:
         """Remove what an unfinished run has left."""
@@ -124,6 +123,11 @@ def default_path(models: tuple[str, ...]) -> Path:
     name = f"{words[:60] or 'study'}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (Path("studies") / (name if attempt == 1 else f"{name}-{attempt}") for attempt in range(1, 1000))
     return next(path for path in candidates if not path.exists())
+
+
+def _about(place: Place) -> dict[str, Any]:
+    """What every record of a run begins with."""
+    return {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

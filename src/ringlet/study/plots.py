@@ -41,7 +41,7 @@ def _lines(summary: Summary, model: str) -> dict[str, list[Row]]:
     lines: dict[str, list[Row]] = {}
     for row in summary.measured:
         if row.cell.model == model and summary.scaling(row) is not None:
-            lines.setdefault(_short_name(summary, row.cell, leave_out="workers"), []).append(row)
+            lines.setdefault(_short_name(summary, row.cell, "workers"), []).append(row)
     for name, rows in lines.items():
         base = summary.baseline(rows[0])
         joined = rows if base is None or base in rows else [base, *rows]
@@ -143,10 +143,9 @@ def _use_logarithm(axes: Any) -> None:
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _short_name(summary: Summary, cell: Cell, leave_out: str = "") -> str:
+def _short_name(summary: Summary, cell: Cell, *leave_out: str) -> str:
     """Without the network, which is the title of its panel."""
-    name = describe(summary, cell, leave_out)
-    return name.removeprefix(f"{cell.model}, ").removeprefix(cell.model) or "measured"
+    return describe(summary, cell, "model", *leave_out) or "measured"
 
 
 def _are_far_apart(rows: list[Row]) -> bool:

@@ -66,7 +66,7 @@ def _scaled(summary: Summary) -> Iterator[tuple[Row, Scaling]]:
 
 def _of_workers(summary: Summary, row: Row, scaling: Scaling) -> Verdict:
     few, many = scaling.baseline.workers, row.cell.workers
-    context = describe(summary, row.cell, leave_out="workers")
+    context = describe(summary, row.cell, "workers")
     sentence = workers_sentence(few, many, scaling.speed_up, scaling.efficiency)
     return Verdict("workers", context, sentence, row.cell, scaling.baseline, scaling.speed_up)
 
@@ -108,7 +108,7 @@ def _between(summary: Summary, dimension: str, first: Row, other: Row, times: Es
     cell, beside = first, other
     if times.median < 1:
         cell, beside, times = other, first, Estimate(1 / times.median, 1 / times.high, 1 / times.low, times.count)
-    context = describe(summary, first.cell, leave_out=dimension)
+    context = describe(summary, first.cell, dimension)
     sentence = between_sentence(value_text(cell.cell, dimension), value_text(beside.cell, dimension), times)
     reached = _reached(summary, cell, beside) if dimension != "engine" else ""
     return Verdict(dimension, context, sentence + reached, cell.cell, beside.cell, times)
@@ -145,22 +145,21 @@ def value_text(cell: Cell, dimension: str) -> str:
     return str(getattr(cell, dimension))
 
 
-def describe(summary: Summary, cell: Cell, leave_out: str = "") -> str:
-    """The values in which cells of this study differ: ``vgg16_bn, torch, 2 workers``."""
+def describe(summary: Summary, cell: Cell, *leave_out: str) -> str:
+    """The network and the values in which cells of this study differ: ``vgg16_bn, torch, 2 workers``."""
     cells = summary.design.cells
-    dimensions = [name for name in ("engine", "strategy", "batch", "workers", "distribution") if name != leave_out]
+    dimensions = [name for name in ("engine", "strategy", "batch", "workers", "distribution") if name not in leave_out]
     varying = [name for name in dimensions if len({getattr(other, name) for other in cells}) > 1]
-    if cell.workers == 1 and leave_out != "workers" and "distribution" in varying:
+    if cell.workers == 1 and "workers" not in leave_out and "distribution" in varying:
         varying.remove("distribution")  # one worker has all data in any case
-    return ", ".join([cell.model, *(word(cell, name) for name in varying)])
+    model = [] if "model" in leave_out else [cell.model]
+    return ", ".join([*model, *(word(cell, name) for name in varying)])
 
 
-def short_name(summary: Summary, cell: Cell, leave_out: str = "") -> str:
-    """The same without the network, where the study has one alone or the reader knows it."""
-    name = describe(summary, cell, leave_out)
-    if len({other.model for other in summary.design.cells}) > 1:
-        return name
-    return name.removeprefix(cell.model).removeprefix(", ") or cell.model
+def short_name(summary: Summary, cell: Cell) -> str:
+    """The same without the network, where the study has one alone."""
+    is_only = len({other.model for other in summary.design.cells}) == 1
+    return describe(summary, cell, *(["model"] if is_only else [])) or cell.model
 
 
 def word(cell: Cell, dimension: str) -> str:

@@ -76,7 +76,7 @@ class Cursor:
                 known = self._runs[index] = _RunCursor(run.generation)
             news = known.take(run)
             if news or is_new:
-                found.append({"index": index, "name": run.name, "path": str(run.path), "anew": is_new, **news})
+                found.append({"index": index, "name": run.name, "path": str(run.path), "is_new": is_new, **news})
         return {"runs": found} if found else {}
 
 
@@ -101,7 +101,7 @@ class _RunCursor:
             "about": run.about,
             "status": run.status,
             "tests": run.tests,
-            "ranks": run.ranks.document() if run.ranks.version else None,
+            "ranks": run.ranks.document,
             "staleness": run.staleness.document,
             "checkpoints": run.checkpoints(),
             "pictures": run.pictures(),
