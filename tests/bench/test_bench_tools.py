@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import ringlet
 from ringlet import machine
+from ringlet.bench import report
+from ringlet.bench.measurement import Measurement
 from ringlet.bench.plotting import COLOURS, INK, PHASE_COLOURS, inline_svg
 from ringlet.bench.timing import Estimate, Variant, estimate, fastest, ratio, take_turns, turns
 
@@ -92,6 +94,16 @@ def test_the_machine_is_described_also_where_the_system_says_little(tmp_path: Pa
 def test_runs_note_the_software_that_wrote_them() -> None:
     assert machine.software_versions().keys() == {"ringlet", "python", "numpy"}
     assert machine.versions("no-such-library") == {}
+
+
+@pytest.mark.parametrize("collectives", [["barrier"], ["allreduce"], ["allreduce", "broadcast", "barrier"]])
+def test_times_of_collectives_are_drawn_whichever_were_measured(tmp_path: Path, collectives: list[str]) -> None:
+    pytest.importorskip("matplotlib")
+    sizes = {name: (0,) if name == "barrier" else (1024, 1 << 20) for name in collectives}
+    entries = [Measurement("ringlet", name, size, 1e-5) for name in collectives for size in sizes[name]]
+    report.plot(entries, "two workers").save(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert [row[1] for row in report.table_rows(entries)[1]][-1] == ("" if "barrier" in collectives else "1 MB")
 
 
 def test_plots_have_the_colours_of_the_live_page() -> None:

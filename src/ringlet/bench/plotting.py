@@ -73,7 +73,7 @@ def check_plot(path: Path) -> None:
 
 def make_figure(height: float, num_panels: int = 1, *, wide: bool = False) -> tuple[Any, list[Any]]:
     """A figure with panels of this height in inches, two in a row."""
-    columns, lines = min(num_panels, 2), -(-num_panels // 2)
+    columns, lines = min(num_panels, 2), max(1, -(-num_panels // 2))
     size = (10.5 if wide or columns > 1 else 7.0, height * lines)
     figure = require("matplotlib.figure").Figure(figsize=size, layout="constrained")
     require("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)

@@ -32,7 +32,7 @@ def table_rows(measurements: Sequence[Measurement]) -> tuple[list[str], list[lis
     by_place = {(entry.collective, entry.num_bytes, entry.contender): entry for entry in measurements}
     rows = []
     for collective, num_bytes in dict.fromkeys((entry.collective, entry.num_bytes) for entry in measurements):
-        row = [collective, exact_size_text(num_bytes) if collective != "barrier" else ""]
+        row = [collective, exact_size_text(num_bytes) if num_bytes else ""]
         own = by_place.get((collective, num_bytes, names[0]))
         row += [_cell(by_place.get((collective, num_bytes, name)), own) for name in names]
         rows.append(row)
@@ -43,7 +43,7 @@ def _cell(entry: Measurement | None, own: Measurement | None) -> str:
     if entry is None:
         return ""
     parts = [time_text(entry.seconds)]
-    if entry.collective != "barrier":
+    if entry.num_bytes:
         parts.append(f"{entry.bandwidth / 1e9:.2f} GB/s")
     if own is not None and entry is not own:
         parts.append(f"({entry.seconds / own.seconds:.1f}x)")
@@ -52,7 +52,7 @@ def _cell(entry: Measurement | None, own: Measurement | None) -> str:
 
 def plot(measurements: Sequence[Measurement], title: str) -> Plot:
     """Time over size, one panel per collective, both axes logarithmic."""
-    sized = [entry for entry in measurements if entry.collective != "barrier"]
+    sized = [entry for entry in measurements if entry.num_bytes]
     collectives = list(dict.fromkeys(entry.collective for entry in sized))
 
     def draw(_ink: str) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -143,13 +144,17 @@ def fastest(variants: Sequence[Variant]) -> Variant:
 
 
 def _num_calls(variant: Variant, comm: Communicator, round_seconds: float, max_calls: int) -> int:
-    """Warm up; as many calls as fill a round. All ranks get the same number."""
+    """Warm up; as many calls as fill a round, found with ever more of them. All ranks get the same number."""
     if variant.measures_itself:
         return 1
     if variant.enter is not None:
         variant.enter()
-    time_calls(variant.call, 1, comm=comm, prepare=variant.prepare)
-    seconds = min(time_calls(variant.call, 1, comm=comm, prepare=variant.prepare) for _ in range(2))
+    variant_seconds = partial(time_calls, variant.call, comm=comm, prepare=variant.prepare)
+    variant_seconds(1)
+    number, seconds = 1, variant_seconds(1)
+    while number * seconds < round_seconds / 5 and number < max_calls:
+        number = min(5 * number, max_calls)
+        seconds = variant_seconds(number)
     return max(1, min(max_calls, round(round_seconds / max(seconds, 1e-9))))
 
 
