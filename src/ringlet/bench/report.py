@@ -54,15 +54,16 @@ def plot(measurements: Sequence[Measurement], title: str) -> Plot:
     """Time over size, one panel per collective, both axes logarithmic."""
     sized = [entry for entry in measurements if entry.num_bytes]
     collectives = list(dict.fromkeys(entry.collective for entry in sized))
+    names = list(dict.fromkeys(entry.contender for entry in sized))
 
     def draw(_ink: str) -> Any:
         figure, panels = make_figure(4.2, len(collectives))
         for axes, collective in zip(panels, collectives, strict=True):
             chosen = [entry for entry in sized if entry.collective == collective]
-            for place, name in enumerate(dict.fromkeys(entry.contender for entry in chosen)):
+            for name in dict.fromkeys(entry.contender for entry in chosen):
                 own = sorted((entry.num_bytes, entry.seconds) for entry in chosen if entry.contender == name)
                 times = [1e6 * seconds for _, seconds in own]
-                axes.plot([size for size, _ in own], times, label=name, **line_style(place))
+                axes.plot([size for size, _ in own], times, label=name, **line_style(names.index(name)))
             axes.set(xscale="log", yscale="log", xlabel="size", ylabel="microseconds", title=collective)
             sizes = sorted({entry.num_bytes for entry in chosen})[::2]
             axes.set_xticks(sizes, [exact_size_text(size) for size in sizes])
