@@ -4,7 +4,7 @@
 
 An epoch has so many steps as the table says. After half of them the state (model and Adam's moments) is copied and
 written in the background to the current folder's disk; time counts from the first step's end to the last one's, so the
-checkpoint at the end of training, for which everybody waits, is not in it. "shards" is the same epoch with
+checkpoint at the end of training, for which all wait, is not in it. "shards" is the same epoch with
 ``--shards 8``, the same global batch in eight parts, against one part per worker.
 """
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 import tempfile
 from functools import partial
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
+from ringlet.bench.timing import Variant, take_turns
 
 CASES: dict[str, dict[str, Any]] = {
     "simplecnn": {"model": "simplecnn", "input_shape": (1, 28, 28), "steps_per_epoch": 1000, "global_batch_size": 128},
@@ -26,41 +26,38 @@ CASES: dict[str, dict[str, Any]] = {
 NUM_SHARDS = 8
 
 
-def measure(model: str, folder: str, num_rounds: int) -> dict[str, list[float]]:
+def measure(model: str, folder: str, num_rounds: int) -> list[dict[str, Any]]:
     """Seconds of every epoch by way; every worker must call."""
     from ringlet import Trainer
+    from ringlet.comm import world
 
-    options = {**CASES[model], "dataset": "synthetic", "num_classes": 10, "validation_split": 0.0, "threads": 1}
-    options |= {"num_samples": 4096, "num_epochs": 10**6, "metrics": ()}
-    case = {key: value for key, value in options.items() if key != "num_samples"}
+    case = {**CASES[model], "dataset": "synthetic", "num_classes": 10, "validation_split": 0.0, "threads": 1}
+    case |= {"num_samples": case["steps_per_epoch"] * case["global_batch_size"], "num_epochs": 10**6, "metrics": ()}
+    half = f"{case['steps_per_epoch'] // 2} steps"
     trainers = {
-        "plain": Trainer(**_sized(case)),
-        "checkpoints": Trainer(**_sized(case), run_dir=folder, checkpoint_every=_half(case), keep=1),
-        "shards": Trainer(**_sized(case), shards=NUM_SHARDS),
+        "plain": Trainer(**case),
+        "checkpoints": Trainer(**case, run_dir=folder, checkpoint_every=half, keep=1),
+        "shards": Trainer(**case, shards=NUM_SHARDS),
     }
     trainers["checkpoints"].keep_checkpoints(Path(folder) / "checkpoints")
-    seconds: dict[str, list[float]] = {way: [] for way in trainers}
-    for turn in range(num_rounds + 1):
-        for way, trainer in trainers.items():
-            moments: list[float] = []
-            trainer.callbacks = (partial(_note_step, moments),)
-            trainer.fit(1)
-            if turn:
-                seconds[way].append(moments[-1] - moments[0])
-    return seconds
+    ways = [Variant(way, partial(_epoch_seconds, trainer), measures_itself=True) for way, trainer in trainers.items()]
+    for way in ways:
+        way.call()
+    take_turns(ways, num_rounds, comm=world.communicator())
+    return [way.to_dict() for way in ways]
+
+
+def _epoch_seconds(trainer: Any) -> float:
+    """From the end of the first step to that of the last one."""
+    moments: list[float] = []
+    trainer.callbacks = (partial(_note_step, moments),)
+    trainer.fit(1)
+    return moments[-1] - moments[0]
 
 
 def _note_step(moments: list[float], event: object) -> None:
     if type(event).__name__ == "StepFinished":
         moments.append(perf_counter())
-
-
-def _half(case: dict[str, Any]) -> str:
-    return f"{case['steps_per_epoch'] // 2} steps"
-
-
-def _sized(case: dict[str, Any]) -> dict[str, Any]:
-    return {**case, "num_samples": case["steps_per_epoch"] * case["global_batch_size"]}
 
 
 def main() -> None:
@@ -75,16 +72,15 @@ def main() -> None:
     rows, results = [], {}
     for model in given.models.split(","):
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            seconds = ringlet.run(measure, model, folder, given.rounds, num_workers=given.workers)[0]
+            ways = results[model] = ringlet.run(measure, model, folder, given.rounds, num_workers=given.workers)[0]
             size = sum(path.stat().st_size for path in Path(folder).rglob("*.safetensors"))
-        times = {way: median(values) for way, values in seconds.items()}
+        times = {way["name"]: way["median"] for way in ways}
         cost = times["checkpoints"] - times["plain"]
         shares = f"{cost / times['plain']:.1%}", f"{times['shards'] / times['plain'] - 1:.1%}"
         row = model, CASES[model]["steps_per_epoch"], f"{times['plain']:.2f}", f"{size / 1e6:.1f}", f"{1e3 * cost:.0f}"
         rows.append((*row, *shares))
-        results[model] = seconds
-    print_table(("network", "steps", "seconds", "checkpoint MB", "cost ms", "cost", f"{NUM_SHARDS} shards"), rows)
-    save(given.json, "checkpoint_cost", results=results)
+    columns = ("network", "steps", "seconds", "checkpoint MB", "cost ms", "cost", f"{NUM_SHARDS} shards")
+    report(given, "checkpoint_cost", columns, rows, results=results)
 
 
 if __name__ == "__main__":

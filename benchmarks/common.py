@@ -1,19 +1,16 @@
-"""What the benchmarks share: interleaved timing, the machine's peak, tables, options.
+"""What the benchmarks share: options, threads, the machine's peak, tables, and results as dated files.
 
-Ratios are only as good as the quiet of the machine. So competitors take turns within one process, in rounds whose order
-alternates, the clock is the wall's, and the figure of a competitor is the median over its rounds.
+Times come from ``ringlet.bench.timing``. Ratios are only as good as the quiet of the machine, so variants take turns
+within one run. Every result is kept as ``benchmarks/results/NAME-DATE.json`` with the machine it was measured on;
+``scripts/update_docs.py`` writes tables of the documentation from the newest of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,69 +18,59 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-ROUND_SECONDS = 0.25
-"""A round repeats its step for about this long."""
+from ringlet.machine import describe_machine, versions
+
+RESULTS = Path(__file__).parent / "results"
 
 
-@dataclass
-class Competitor:
-    """Something to time: ``step`` is called again and again, ``enter`` once before each round."""
-
-    name: str
-    step: Callable[[], object]
-    enter: Callable[[], object] = lambda: None
-    seconds: list[float] = field(default_factory=list)
-    """Seconds per step, one entry per round."""
-
-    @property
-    def median(self) -> float:
-        """The figure of this competitor."""
-        return statistics.median(self.seconds)
-
-    @property
-    def best(self) -> float:
-        """The least disturbed round."""
-        return min(self.seconds)
-
-    def figures(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {"name": self.name, "median": self.median, "best": self.best, "rounds": self.seconds}
+def parser(description: str | None, *, num_rounds: int = 5, num_threads: int | None = 1) -> argparse.ArgumentParser:
+    """Options that every benchmark has; ``num_threads`` None leaves ``--threads`` out."""
+    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rounds", type=int, default=num_rounds, help="rounds of measurement (default: %(default)s)")
+    default = "benchmarks/results/NAME-DATE.json"
+    found.add_argument("--output", type=Path, metavar="FILE", help=f"where all results are saved (default: {default})")
+    if num_threads is not None:
+        found.add_argument("--threads", type=int, default=num_threads, help="threads (default: %(default)s)")
+    return found
 
 
-def race(competitors: Sequence[Competitor], num_rounds: int) -> None:
-    """Let all take turns; afterwards each has ``num_rounds`` timings."""
-    repeats = [_calibrate(competitor) for competitor in competitors]
-    entries = list(zip(competitors, repeats, strict=True))
-    for number in range(num_rounds):
-        for competitor, repeat in entries if number % 2 == 0 else reversed(entries):
-            competitor.enter()
-            if repeat > 1:
-                competitor.step()  # brings its data back into the caches
-            start = perf_counter()
-            for _ in range(repeat):
-                competitor.step()
-            competitor.seconds.append((perf_counter() - start) / repeat)
+def print_machine(*libraries: str, **more: object) -> None:
+    """One line above a table: the machine, versions of further libraries, and what else matters."""
+    extra = {**versions(*libraries), **more}
+    words = "".join(f"; {name.replace('_', ' ')} {value}" for name, value in extra.items())
+    print(f"{describe_machine().summary()}{words}\n")
 
 
-def fastest(competitors: Sequence[Competitor]) -> Competitor:
-    """The one with the least median."""
-    return min(competitors, key=lambda competitor: competitor.median)
+def report(
+    given: argparse.Namespace, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], **results: Any
+) -> None:
+    """Print the table of the benchmark ``name``, and save it with all results, its options and the machine."""
+    print_table(columns, rows)
+    date = time.strftime("%Y-%m-%d")
+    path = given.output or RESULTS / f"{name}-{date}.json"
+    options = {option: value for option, value in vars(given).items() if option != "output"}
+    document = {
+        "benchmark": name,
+        "date": date,
+        "machine": describe_machine().to_dict(),
+        "options": options,
+        "columns": list(columns),
+        "rows": [[str(cell) for cell in row] for row in rows],
+        **results,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"\nsaved: {path}")
 
 
-def sgemm_gflops(num_threads: int, size: int = 1024, num_runs: int = 10) -> float:
-    """The machine's float32 matrix product, the best of NumPy's BLAS and PyTorch's: what any layer could reach."""
-    import torch
-
-    a, b = (np.random.default_rng(seed).random((size, size), np.float32) for seed in (0, 1))
-    x, y = torch.from_numpy(a), torch.from_numpy(b)
-    products = [lambda: a @ b, lambda: x @ y]
-    times = []
-    with threadpool_limits(limits=num_threads, user_api="blas"):
-        torch.set_num_threads(num_threads)
-        for product in products:
-            product()
-            times += [_time(product) for _ in range(num_runs)]
-    return 2 * size**3 / min(times) / 1e9
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A Markdown table that also reads well on a terminal; texts left, numbers right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    for row in (columns, rule, *cells):
+        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("| " + " | ".join([row[0].ljust(widths[0]), *rest]) + " |", flush=True)
 
 
 def use_threads(num_threads: int) -> None:
@@ -99,91 +86,32 @@ def use_threads(num_threads: int) -> None:
         set_num_threads(num_threads)
 
 
-def parser(description: str | None, *, num_rounds: int = 5, num_threads: int | None = 1) -> argparse.ArgumentParser:
-    """Options that every benchmark has; ``num_threads`` None leaves ``--threads`` out."""
-    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--rounds", type=int, default=num_rounds, help="rounds of measurement (default: %(default)s)")
-    found.add_argument("--json", type=Path, metavar="FILE", help="also save all figures to this file")
-    if num_threads is not None:
-        found.add_argument("--threads", type=int, default=num_threads, help="threads (default: %(default)s)")
-    return found
+def sgemm_gflops(num_threads: int, size: int = 1024, num_runs: int = 10) -> float:
+    """The machine's float32 matrix product, the best of NumPy's BLAS and PyTorch's: what any layer could reach."""
+    import torch
+
+    a, b = (np.random.default_rng(seed).random((size, size), np.float32) for seed in (0, 1))
+    x, y = torch.from_numpy(a), torch.from_numpy(b)
+    products: list[Callable[[], object]] = [lambda: a @ b, lambda: x @ y]
+    times = []
+    with threadpool_limits(limits=num_threads, user_api="blas"):
+        torch.set_num_threads(num_threads)
+        for product in products:
+            product()
+            times += [seconds(product) for _ in range(num_runs)]
+    return 2 * size**3 / min(times) / 1e9
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A Markdown table that also reads well on a terminal; texts left, figures right."""
-    cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    for row in (columns, rule, *cells):
-        print("| " + " | ".join(_aligned(row, widths)) + " |", flush=True)
-
-
-def machine() -> dict[str, Any]:
-    """What the figures belong to."""
-    libraries = ("ringlet", "numpy", "torch")
-    found: dict[str, Any] = {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {name: version for name in libraries if (version := _version(name))},
-    }
-    try:
-        from ringlet.kernels import load
-
-        kernels: Any = load()
-        found["kernels"] = kernels.name
-        found["instruction_set"] = getattr(kernels, "instruction_set", lambda: "")()
-    except ImportError:
-        pass
-    return found
-
-
-def print_machine(**more: object) -> None:
-    """One line above a table."""
-    about = machine()
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    kernels = " ".join(filter(None, (about.get("kernels"), about.get("instruction_set"))))
-    extra = "".join(f"; {name.replace('_', ' ')} {value}" for name, value in more.items())
-    print(f"{about['processor']}, {about['cores']} cores; {versions}; kernels {kernels}{extra}\n")
-
-
-def save(path: Path | None, name: str, **results: Any) -> None:
-    """Write the figures as JSON if a file was asked for."""
-    if path is not None:
-        document: Mapping[str, Any] = {"benchmark": name, "machine": machine(), **results}
-        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def _calibrate(competitor: Competitor) -> int:
-    """Warm up; how many steps make a round."""
-    competitor.enter()
-    competitor.step()
-    seconds = min(_time(competitor.step) for _ in range(2))
-    return max(1, round(ROUND_SECONDS / seconds))
-
-
-def _time(function: Callable[[], object]) -> float:
+def seconds(call: Callable[[], object]) -> float:
+    """Of one call."""
     start = perf_counter()
-    function()
+    call()
     return perf_counter() - start
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-    return [cells[0].ljust(widths[0]), *rest]
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+def fit(trainer: Any) -> tuple[Any, dict[str, float]]:
+    """Train to the end; gives the history, and ``seconds`` and ``rate`` (samples per second)."""
+    start = perf_counter()
+    history = trainer.fit()
+    taken = perf_counter() - start
+    return history, {"seconds": taken, "rate": len(history.epochs) * len(trainer.dataset.train) / taken}

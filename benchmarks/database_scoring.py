@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
 
-from benchmarks.common import Competitor, parser, print_machine, print_table, race, save
+from benchmarks.common import parser, print_machine, report
+from ringlet.bench.timing import Variant, take_turns
 from ringlet.data.normalization import BYTES
 from ringlet.export import openvino
 from ringlet.export.folding import fold
@@ -68,8 +68,7 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=4096, help="pictures (default: %(default)s)")
     options.add_argument("--only", default=",".join(PARTS), help="comma list (default: %(default)s)")
     given = options.parse_args()
-    versions = {name: metadata.version(name) for name in ("duckdb", "openvino", "psycopg")}
-    print_machine(**versions)
+    print_machine("duckdb", "openvino", "psycopg")
     rows, results = [], []
     with tempfile.TemporaryDirectory() as folder:
         setting = Setting(Path(folder), pictures(given.rows), given.rounds)
@@ -77,11 +76,10 @@ def main() -> None:
         for part in given.only.split(","):
             entries, num_rows = MEASURES[part](setting)
             rows += [_row(part, entry, num_rows, entries[0]) for entry in entries]
-            results.append({"part": part, "rows": num_rows, "competitors": [entry.figures() for entry in entries]})
+            results.append({"part": part, "rows": num_rows, "variants": [entry.to_dict() for entry in entries]})
             print(f"  {part}: {entries[0].median / entries[-1].median:.2f} x", flush=True)
     print()
-    print_table(COLUMNS, rows)
-    save(given.json, "database_scoring", results=results)
+    report(given, "database_scoring", COLUMNS, rows, results=results)
 
 
 def pictures(count: int) -> list[bytes]:
@@ -103,7 +101,7 @@ def write_model(path: Path) -> None:
     openvino.save(openvino.build_model(fold(spec, tensors), description), path, description)
 
 
-def measure_duckdb(setting: Setting) -> tuple[list[Competitor], int]:
+def measure_duckdb(setting: Setting) -> tuple[list[Variant], int]:
     """Threads of one query, over row groups of 2,048 rows (or fewer pictures than that on one)."""
     import duckdb
     import pyarrow
@@ -127,14 +125,14 @@ def measure_duckdb(setting: Setting) -> tuple[list[Competitor], int]:
             connection.execute("select ringlet_predict('unet', image) from rows.shots limit 1").fetchall()
 
         entries = [
-            Competitor(name, _counting(lambda: connection.execute(query).fetchall()[0], setting), lambda n=n: enter(n))
+            Variant(name, _counting(lambda: connection.execute(query).fetchall()[0], setting), lambda n=n: enter(n))
             for n, name in ((1, "one thread"), (2, "two threads"))
         ]
-        race(entries, setting.num_rounds)
+        take_turns(entries, setting.num_rounds)
     return entries, len(setting.images)
 
 
-def measure_parallel(setting: Setting) -> tuple[list[Competitor], int]:
+def measure_parallel(setting: Setting) -> tuple[list[Variant], int]:
     """The leader alone, and sharing with one worker, which is a new process with every query."""
     with _servers(setting, [setting.images]) as [connection]:
         connection.execute("alter table shots set (parallel_workers = 1)")
@@ -144,14 +142,14 @@ def measure_parallel(setting: Setting) -> tuple[list[Competitor], int]:
 
         step = _counting(lambda: connection.execute(COUNT.format("shots")).fetchone(), setting)
         entries = [
-            Competitor("leader alone", step, lambda: enter(0)),
-            Competitor("leader and one worker", step, lambda: enter(1)),
+            Variant("leader alone", step, lambda: enter(0)),
+            Variant("leader and one worker", step, lambda: enter(1)),
         ]
-        race(entries, setting.num_rounds)
+        take_turns(entries, setting.num_rounds)
     return entries, len(setting.images)
 
 
-def measure_shards(setting: Setting) -> tuple[list[Competitor], int]:
+def measure_shards(setting: Setting) -> tuple[list[Variant], int]:
     """One server with all rows, and two that have half of them each."""
     parts = [setting.images, setting.images[::2], setting.images[1::2]]
     with _servers(setting, parts) as connections, ThreadPoolExecutor(2) as clients:
@@ -162,34 +160,34 @@ def measure_shards(setting: Setting) -> tuple[list[Competitor], int]:
             return (sum(clients.map(lambda one: one.execute(COUNT.format("shots")).fetchone()[0], shards)),)
 
         entries = [
-            Competitor("one server", _counting(lambda: ask(connections[:1]), setting)),
-            Competitor("two servers", _counting(lambda: ask(connections[1:]), setting)),
+            Variant("one server", _counting(lambda: ask(connections[:1]), setting)),
+            Variant("two servers", _counting(lambda: ask(connections[1:]), setting)),
         ]
-        race(entries, setting.num_rounds)
+        take_turns(entries, setting.num_rounds)
     return entries, len(setting.images)
 
 
-def measure_warm(setting: Setting) -> tuple[list[Competitor], int]:
+def measure_warm(setting: Setting) -> tuple[list[Variant], int]:
     """A row with the model in its process, and with the model loaded for every row."""
     with _servers(setting, [setting.images[:NUM_WARM]]) as [connection]:
         connection.execute(FORGET)
         entries = [
-            Competitor(
+            Variant(
                 "loaded for every row",
                 lambda: connection.execute(COUNT.format("(select forget(image) as image from shots offset 0) r")),
             ),
-            Competitor("warm, row by row", lambda: connection.execute(COUNT.format("shots"))),
+            Variant("warm, row by row", lambda: connection.execute(COUNT.format("shots"))),
         ]
         batch = """
             select count(share) from (select array_agg(id) as ids, array_agg(image) as images from shots) s,
             ringlet.ringlet_predict_batch('unet', ids, images)
         """
-        entries.append(Competitor("warm, one batch", lambda: connection.execute(batch)))
-        race(entries, setting.num_rounds)
+        entries.append(Variant("warm, one batch", lambda: connection.execute(batch)))
+        take_turns(entries, setting.num_rounds)
     return entries, NUM_WARM
 
 
-MEASURES: dict[str, Callable[[Setting], tuple[list[Competitor], int]]] = {
+MEASURES: dict[str, Callable[[Setting], tuple[list[Variant], int]]] = {
     "duckdb": measure_duckdb,
     "parallel": measure_parallel,
     "shards": measure_shards,
@@ -241,7 +239,7 @@ def _counting(ask: Callable[[], Any], setting: Setting) -> Callable[[], object]:
     return step
 
 
-def _row(part: str, entry: Competitor, num_rows: int, first: Competitor) -> tuple[object, ...]:
+def _row(part: str, entry: Variant, num_rows: int, first: Variant) -> tuple[object, ...]:
     rate = f"{num_rows / entry.median:,.0f}"
     database = "DuckDB" if part == "duckdb" else "PostgreSQL"
     return database, entry.name, num_rows, f"{entry.median:.3f}", rate, f"{first.median / entry.median:.2f} x"

@@ -11,22 +11,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
 from benchmarks.steps import CASES
+from ringlet.bench.timing import Variant, take_turns
 
 ROUND_SECONDS = 1.0
 """A round has as many passes as fill about this long."""
-NATIVE = "native"
 
 
 def contenders() -> dict[str, dict[str, str]]:
     """Engines that can be measured here, with what their environment needs."""
-    found: dict[str, dict[str, str]] = {NATIVE: {}}
+    found: dict[str, dict[str, str]] = {"native": {}}
     if find_spec("torch"):
         found["torch"] = {}
     if find_spec("keras"):
@@ -36,8 +37,8 @@ def contenders() -> dict[str, dict[str, str]]:
 
 
 def serve(engine: str, model: str) -> None:
-    """In a process of its own: for every number on stdin so many passes; prints samples per second."""
-    from ringlet.engines.engine import create_replica
+    """In a process of its own: for every number on stdin so many passes; prints the seconds of one."""
+    from ringlet.engines.registry import create_replica
 
     case = CASES[model]()
     replica: Any = create_replica(engine, case.spec, local_batch_size=case.batch_size, threads=1)
@@ -49,23 +50,20 @@ def serve(engine: str, model: str) -> None:
         start = perf_counter()
         for step in range(int(line)):
             replica.loss_and_gradients(inputs, targets, step=step)
-        print(case.batch_size * int(line) / (perf_counter() - start), flush=True)
+        print((perf_counter() - start) / int(line), flush=True)
 
 
-def measure(model: str, num_rounds: int) -> dict[str, list[float]]:
-    """Samples per second of every round, by contender."""
+def measure(model: str, num_rounds: int) -> list[Variant]:
+    """Seconds of a pass in every round, the native engine first."""
     running = {name: _start(name, model, environment) for name, environment in contenders().items()}
-    num_passes = {
-        name: max(1, round(ROUND_SECONDS * _ask(process, 2) / CASES[model]().batch_size))
-        for name, process in running.items()
-    }
-    rates: dict[str, list[float]] = {name: [] for name in running}
-    for turn in range(num_rounds):
-        for name in running if turn % 2 == 0 else reversed(running):
-            rates[name].append(_ask(running[name], num_passes[name]))
+    variants = []
+    for name, process in running.items():
+        num_passes = max(1, round(ROUND_SECONDS / _ask(process, 2)))
+        variants.append(Variant(name, partial(_ask, process, num_passes), measures_itself=True))
+    take_turns(variants, num_rounds)
     for process in running.values():
         process.communicate()
-    return rates
+    return variants
 
 
 def _start(name: str, model: str, environment: dict[str, str]) -> Any:
@@ -97,12 +95,13 @@ def main() -> None:
     print_machine(threads=1)
     rows, results = [], {}
     for model in given.models.split(","):
-        rates = results[model] = measure(model, given.rounds)
-        for name, own in rates.items():
-            ratio = median(rate / native for rate, native in zip(own, rates[NATIVE], strict=True))
-            rows.append((model, CASES[model]().batch_size, name, f"{median(own):,.0f}", f"{ratio:.2f} x"))
-    print_table(("network", "batch", "engine", "samples/s", "times native"), rows)
-    save(given.json, "engines", results=results)
+        variants, batch_size = measure(model, given.rounds), CASES[model]().batch_size
+        results[model] = [variant.to_dict() for variant in variants]
+        for variant in variants:
+            pairs = zip(variants[0].seconds, variant.seconds, strict=True)
+            times = f"{median(native / own for native, own in pairs):.2f} x"
+            rows.append((model, batch_size, variant.name, f"{batch_size / variant.median:,.0f}", times))
+    report(given, "engines", ("network", "batch", "engine", "samples/s", "times native"), rows, results=results)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
 
 SIZES = "1k,4k,16k,64k,256k,1M,4M,16M,64M"
 
@@ -29,8 +29,8 @@ def main() -> None:
     command += ["--sizes", given.sizes, "--rounds", str(given.rounds)]
     document = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     entries = document["measurements"]
-    print_table(("size", "shared arrays us", "any array us", *_headings(entries)), _rows(entries))
-    save(given.json, "exchange", **document)
+    columns = ("size", "shared arrays us", "any array us", *_headings(entries))
+    report(given, "exchange", columns, _rows(entries), **document)
 
 
 def _others(entries: list[dict[str, Any]]) -> list[str]:
@@ -42,13 +42,13 @@ def _headings(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def _rows(entries: list[dict[str, Any]]) -> list[list[str]]:
-    from ringlet.bench.report import size_text
+    from ringlet.bench.quantities import exact_size_text
 
     times = {(entry["contender"], entry["num_bytes"]): 1e6 * entry["seconds"] for entry in entries}
     rows = []
     for size in sorted({entry["num_bytes"] for entry in entries}):
         shared = times["ringlet, shared arrays", size]
-        row = [size_text(size), f"{shared:.1f}", f"{times['ringlet', size]:.1f}"]
+        row = [exact_size_text(size), f"{shared:.1f}", f"{times['ringlet', size]:.1f}"]
         for name in _others(entries):
             row += [f"{times[name, size]:.1f}", f"{times[name, size] / shared:.1f} x"]
         rows.append(row)

@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Competitor, fastest, parser, print_machine, print_table, race, save, use_threads
+from benchmarks.common import parser, print_machine, report, use_threads
+from ringlet.bench.timing import Variant, fastest, take_turns
 from ringlet.data.normalization import BYTES
 from ringlet.export import onnx, openvino
 from ringlet.export.folding import fold
@@ -45,14 +45,6 @@ LIMITS = {"OpenVINO FP16": 0.05, "OpenVINO INT8": 1.0}
 DEFAULT_LIMIT = 1e-4
 
 
-@dataclass(frozen=True)
-class Contender:
-    """What computes a batch; ``run`` gives its outputs."""
-
-    name: str
-    run: Callable[[], NDArray[Any]]
-
-
 def main() -> None:
     """Measure and print."""
     options = parser(__doc__)
@@ -60,9 +52,7 @@ def main() -> None:
     options.add_argument("--batch-size", type=int, help="images at a time (default: unet 8, others 32)")
     given = options.parse_args()
     use_threads(given.threads)
-    print_machine(
-        threads=given.threads, openvino=metadata.version("openvino"), onnxruntime=metadata.version("onnxruntime")
-    )
+    print_machine("openvino", "onnxruntime", threads=given.threads)
     rows, results = [], []
     for name in given.networks.split(","):
         make, usual = NETWORKS[name]
@@ -71,36 +61,34 @@ def main() -> None:
             entries, differences = _measure(make(), Path(folder), batch_size, given.threads, given.rounds)
         rivals = [entry for entry in entries if entry.name in (PLAIN, CHANNELS_LAST)]
         rows += [_row(name, batch_size, entry, rivals, differences[entry.name]) for entry in entries]
-        results.append({"network": name, "batch": batch_size, "competitors": [entry.figures() for entry in entries]})
+        results.append({"network": name, "batch": batch_size, "variants": [entry.to_dict() for entry in entries]})
         ours = next(entry for entry in entries if entry.name == "OpenVINO FP32")
         print(f"  {name}: OpenVINO FP32 {rivals[0].median / ours.median:.2f} x PyTorch eager", flush=True)
     print()
-    print_table(COLUMNS, rows)
-    save(given.json, "inference", threads=given.threads, results=results)
+    report(given, "inference", COLUMNS, rows, results=results)
 
 
 def _measure(
     spec: ModelSpec, folder: Path, batch_size: int, num_threads: int, num_rounds: int
-) -> tuple[list[Competitor], dict[str, float]]:
+) -> tuple[list[Variant], dict[str, float]]:
     values = np.random.default_rng(0).integers(0, 256, (batch_size, *spec.input_shape[1:], spec.input_shape[0]))
     contenders = _contenders(spec, folder, values.astype(np.uint8), num_threads)
-    expected = contenders[0].run()
-    differences = {entry.name: float(np.abs(entry.run() - expected).max()) for entry in contenders}
+    expected = contenders[0].call()
+    differences = {entry.name: float(np.abs(entry.call() - expected).max()) for entry in contenders}
     for name, difference in differences.items():
         if difference > LIMITS.get(name, DEFAULT_LIMIT):
             raise SystemExit(f"{spec.name}: {name} differs by {difference:.1e}: not the same network")
-    competitors = [Competitor(entry.name, entry.run) for entry in contenders]
-    race(competitors, num_rounds)
-    return competitors, differences
+    take_turns(contenders, num_rounds)
+    return contenders, differences
 
 
-def _contenders(spec: ModelSpec, folder: Path, values: NDArray[np.uint8], num_threads: int) -> list[Contender]:
+def _contenders(spec: ModelSpec, folder: Path, values: NDArray[np.uint8], num_threads: int) -> list[Variant]:
     """PyTorch in both layouts, then the artifacts."""
     tensors = {info.name: initial_values(info, 0, "float32") for info in (*spec.parameters, *spec.state)}
     found = [_torch(spec, tensors, values, channels_last=layout) for layout in (False, True)]
     for name, artifact in _artifacts(spec, tensors, folder).items():
         runtime = artifact.open(threads=num_threads, batch_size=len(values))
-        found.append(Contender(name, lambda runtime=runtime: runtime.run(values)))
+        found.append(Variant(name, lambda runtime=runtime: runtime.run(values)))
     return found
 
 
@@ -118,7 +106,7 @@ def _artifacts(spec: ModelSpec, tensors: dict[str, Any], folder: Path) -> dict[s
     return {name: Artifact.find(folder / file) for name, file in names.items()}
 
 
-def _torch(spec: ModelSpec, tensors: dict[str, Any], values: NDArray[np.uint8], *, channels_last: bool) -> Contender:
+def _torch(spec: ModelSpec, tensors: dict[str, Any], values: NDArray[np.uint8], *, channels_last: bool) -> Variant:
     import torch
 
     from benchmarks.torch_models import TorchModel
@@ -135,12 +123,10 @@ def _torch(spec: ModelSpec, tensors: dict[str, Any], values: NDArray[np.uint8], 
             outputs: NDArray[Any] = head(network(inputs)).contiguous().numpy()
         return outputs
 
-    return Contender(CHANNELS_LAST if channels_last else PLAIN, run)
+    return Variant(CHANNELS_LAST if channels_last else PLAIN, run)
 
 
-def _row(
-    network: str, batch_size: int, entry: Competitor, rivals: list[Competitor], difference: float
-) -> tuple[object, ...]:
+def _row(network: str, batch_size: int, entry: Variant, rivals: list[Variant], difference: float) -> tuple[object, ...]:
     return (
         network,
         batch_size,

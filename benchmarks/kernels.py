@@ -16,18 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import common
-from benchmarks.common import (
-    Competitor,
-    fastest,
-    parser,
-    print_machine,
-    print_table,
-    race,
-    save,
-    sgemm_gflops,
-    use_threads,
-)
+from benchmarks.common import parser, print_machine, report, sgemm_gflops, use_threads
+from ringlet.bench.timing import Variant, fastest, take_turns
 from ringlet.kernels import load
 from ringlet.kernels.contract import CONV_ALGORITHMS, padded_lanes
 
@@ -81,7 +71,6 @@ def main() -> None:
     options = parser(__doc__, num_rounds=3)
     options.add_argument("--layers", default="", help="only layers whose network contains this text")
     given = options.parse_args()
-    common.ROUND_SECONDS = 0.05
     use_threads(given.threads)
     print_machine(threads=given.threads, sgemm=f"{sgemm_gflops(given.threads):.0f} GFLOP/s")
     rows, results = [], []
@@ -90,8 +79,7 @@ def main() -> None:
             speeds = _speeds(layer, name, given.rounds)
             rows.append((layer.label, name, *(f"{speeds[key]:.0f}" if key in speeds else "-" for key in _columns())))
             results.append({"layer": layer.label, "pass": name, "gflops": speeds})
-    print_table(("layer", "pass", *_columns()), rows)
-    save(given.json, "kernels", threads=given.threads, results=results)
+    report(given, "kernels", ("layer", "pass", *_columns()), rows, results=results)
 
 
 def _columns() -> tuple[str, ...]:
@@ -99,12 +87,11 @@ def _columns() -> tuple[str, ...]:
 
 
 def _speeds(layer: Layer, name: str, num_rounds: int) -> dict[str, float]:
-    ours = [Competitor(algorithm, _ringlet(layer, name, algorithm)) for algorithm in _applicable(layer)]
+    ours = [Variant(algorithm, _ringlet(layer, name, algorithm)) for algorithm in _applicable(layer)]
     theirs = [
-        Competitor(str(layout), _torch(layer, name, layout))
-        for layout in (torch.contiguous_format, torch.channels_last)
+        Variant(str(layout), _torch(layer, name, layout)) for layout in (torch.contiguous_format, torch.channels_last)
     ]
-    race([*ours, *theirs], num_rounds)
+    take_turns([*ours, *theirs], num_rounds, round_seconds=0.05)
     speeds = {entry.name: layer.gflop / entry.median for entry in ours}
     return speeds | {"PyTorch": layer.gflop / fastest(theirs).median}
 

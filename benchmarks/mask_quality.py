@@ -9,10 +9,9 @@ least 0.95, is for each of them, not for the best.
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import fit, parser, print_machine, report
 
 GOAL = 0.95
 COLUMNS = ("seed", "seconds", "images/s", "dice", "IoU", "right pixels", "goal")
@@ -49,21 +48,15 @@ def main() -> None:
     chosen |= {"image_size": given.size, "num_epochs": given.epochs, "threads": given.threads}
     seeds = range(given.rounds)
     results = [ringlet.run(train, seed, OPTIONS | chosen, num_workers=given.workers)[0] for seed in seeds]
-    print_table(COLUMNS, [_row(**result) for result in results])
-    save(given.json, "mask_quality", epochs=given.epochs, results=results)
+    report(given, "mask_quality", COLUMNS, [_row(**result) for result in results], results=results)
 
 
 def train(seed: int, options: dict[str, Any]) -> dict[str, float]:
     """Train once; every worker calls it."""
     import ringlet
 
-    trainer = ringlet.Trainer(seed=seed, **options)
-    start = perf_counter()
-    history = trainer.fit()
-    seconds = perf_counter() - start
-    rate = len(history.epochs) * len(trainer.dataset.train) / seconds
-    figures = {name: history[f"val_{name}"][-1] for name in ("dice", "iou", "accuracy")}
-    return {"seed": seed, "seconds": seconds, "rate": rate, **figures}
+    history, times = fit(ringlet.Trainer(seed=seed, **options))
+    return {"seed": seed, **times, **{name: history[f"val_{name}"][-1] for name in ("dice", "iou", "accuracy")}}
 
 
 def _row(seed: float, seconds: float, rate: float, dice: float, iou: float, accuracy: float) -> tuple[object, ...]:

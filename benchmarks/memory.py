@@ -3,9 +3,9 @@
     python -m benchmarks.memory [--model resnet18]
 
 Every engine runs in a fresh process with one thread. After the imports and one tiny network, which load the libraries,
-the resident memory is the baseline; the figure is how far the peak over set-up and three steps rises above it. It holds
+the resident memory is the baseline; the result is how far the peak over set-up and three steps rises above it. It holds
 parameters, gradients, Adam's moments, activations and scratch memory. "Ringlet" is a usual run; "measuring algorithms"
-starts without remembered choices and times its convolution algorithms too.
+starts without cached choices and times its convolution algorithms too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
 from benchmarks.steps import CASES, Case, ringlet_step, torch_step
 
 WORKERS: dict[str, Callable[[Case], Callable[[], object]]] = {
@@ -40,12 +40,11 @@ def main() -> None:
     print_machine(network=given.model)
     with tempfile.TemporaryDirectory() as cache:
         first = _run("Ringlet", given.model, cache)
-        figures = {name: _run(name, given.model, cache) for name in WORKERS}
-    figures["Ringlet, measuring algorithms"] = first
-    rival = min(value for name, value in figures.items() if name.startswith("PyTorch"))
-    rows = [(name, f"{value / 2**20:.0f}", f"{value / rival:.2f} x") for name, value in figures.items()]
-    print_table(("engine", "peak MiB", "of PyTorch's least"), rows)
-    save(given.json, "memory", network=given.model, bytes=figures)
+        peaks = {name: _run(name, given.model, cache) for name in WORKERS}
+    peaks["Ringlet, measuring algorithms"] = first
+    rival = min(value for name, value in peaks.items() if name.startswith("PyTorch"))
+    rows = [(name, f"{value / 2**20:.0f}", f"{value / rival:.2f} x") for name, value in peaks.items()]
+    report(given, "memory", ("engine", "peak MiB", "of PyTorch's least"), rows, bytes=peaks)
 
 
 def peak_growth(make: Callable[[Case], Callable[[], object]], case: Case) -> int:
@@ -55,7 +54,7 @@ def peak_growth(make: Callable[[Case], Callable[[], object]], case: Case) -> int
     tiny = Case("tiny", zoo.create("simplecnn", input_shape=(1, 8, 8), num_classes=10), 8)
     make(tiny)()
     baseline = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again
     step = make(case)
     for _ in range(NUM_STEPS):
         step()
@@ -63,7 +62,7 @@ def peak_growth(make: Callable[[Case], Callable[[], object]], case: Case) -> int
 
 
 def _status(name: str) -> int:
-    """A figure of this process in bytes (Linux)."""
+    """A size of this process in bytes (Linux)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 

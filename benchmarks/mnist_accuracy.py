@@ -8,9 +8,7 @@ printed; the goal, at least 98.2 %, is for each of them, not for the best.
 
 from __future__ import annotations
 
-from time import perf_counter
-
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import fit, parser, print_machine, report
 
 GOAL = 0.982
 COLUMNS = ("seed", "seconds", "samples/s", "validation", "test", "goal")
@@ -28,8 +26,7 @@ def main() -> None:
 
     arguments = [(given.path, seed, given.epochs, given.threads) for seed in range(given.rounds)]
     results = [ringlet.run(train, *own, num_workers=given.workers)[0] for own in arguments]
-    print_table(COLUMNS, [_row(**result) for result in results])
-    save(given.json, "mnist_accuracy", epochs=given.epochs, results=results)
+    report(given, "mnist_accuracy", COLUMNS, [_row(**result) for result in results], results=results)
 
 
 def train(path: str | None, seed: int, num_epochs: int, num_threads: int) -> dict[str, float]:
@@ -39,16 +36,9 @@ def train(path: str | None, seed: int, num_epochs: int, num_threads: int) -> dic
     trainer = ringlet.Trainer(
         "simplecnn", "mnist", dataset_path=path, seed=seed, num_epochs=num_epochs, threads=num_threads
     )
-    start = perf_counter()
-    history = trainer.fit()
-    seconds = perf_counter() - start
-    return {
-        "seed": seed,
-        "seconds": seconds,
-        "rate": num_epochs * len(trainer.dataset.train) / seconds,
-        "validation": history["val_accuracy"][-1],
-        "test": trainer.evaluate()["accuracy"],
-    }
+    history, times = fit(trainer)
+    test = trainer.evaluate()["accuracy"]
+    return {"seed": seed, **times, "validation": history["val_accuracy"][-1], "test": test}
 
 
 def _row(seed: float, seconds: float, rate: float, validation: float, test: float) -> tuple[object, ...]:

@@ -4,29 +4,26 @@
 
 "named" is a blocking call (``Engine.run``); "in background" is submitted, then waited for; "buffer" works in place on
 shared memory (``Engine.allreduce_buffer``). "50 at once" are fifty of that size under way together, per operation. All
-take turns on the same workers; the figures are medians over rounds.
+take turns on the same workers; times are medians over rounds.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
+from ringlet.bench.timing import Variant, take_turns
 
 SIZES = (4, 1 << 10, 64 << 10, 1 << 20, 16 << 20)
-ROUND_BYTES = 1 << 26
-"""A round moves about so many bytes, in at most :data:`MAX_REPEATS` operations."""
-MAX_REPEATS = 500
-CROWD = 50
+ROUND_SECONDS, MAX_CALLS = 0.02, 500
+CROWD, MAX_CROWD_BYTES = 50, 1 << 26
+AT_ONCE = f"{CROWD} at once"
 
 
 def measure(num_rounds: int) -> dict[str, dict[str, float]]:
-    """Seconds per operation, by size and contender, on each worker."""
+    """Seconds per operation, by size and way, on the slowest worker."""
     from ringlet.comm import world
     from ringlet.named import session
 
@@ -34,49 +31,40 @@ def measure(num_rounds: int) -> dict[str, dict[str, float]]:
     engine, plain = session.engine(), world.communicator()
     results = {}
     for size in SIZES:
-        calls = _contenders(engine, plain, size)
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(num_rounds + 1):
-            for name, (call, num_operations) in calls.items():
-                repeats = max(3, min(MAX_REPEATS, ROUND_BYTES // size) // num_operations)
-                plain.barrier()
-                start = perf_counter()
-                for _ in range(repeats):
-                    call()
-                times[name].append((perf_counter() - start) / repeats / num_operations)
-        results[str(size)] = {name: statistics.median(taken[1:]) for name, taken in times.items()}
+        ways = _ways(engine, plain, size)
+        take_turns(ways, num_rounds, comm=plain, round_seconds=ROUND_SECONDS, max_calls=MAX_CALLS)
+        results[str(size)] = {way.name: way.median / (CROWD if way.name == AT_ONCE else 1) for way in ways}
     session.shutdown()
     return results
 
 
-def _contenders(engine: Any, plain: Any, size: int) -> dict[str, tuple[Callable[[], object], int]]:
-    """Calls, and how many operations each is."""
+def _ways(engine: Any, plain: Any, size: int) -> list[Variant]:
     from ringlet.named import Reduction, Request
 
     values = np.zeros(max(size // 4, 1), np.float32)
     buffer = engine.buffer(values.size, np.float32)
     request = Request("allreduce", "named", (values,), (values,), Reduction.SUM)
-
-    def together() -> None:
-        for pending in [engine.submit(each, background=False) for each in crowd]:
-            pending.wait()
-
-    found: dict[str, tuple[Callable[[], object], int]] = {
-        "named": (lambda: engine.run(request), 1),
-        "in background": (lambda: engine.submit(request).wait(), 1),
-        "buffer": (lambda: engine.allreduce_buffer(buffer, "buffer", background=False).wait(), 1),
-        "plain": (lambda: plain.allreduce(values, out=values), 1),
-    }
-    if size * CROWD <= ROUND_BYTES:
+    found = [
+        Variant("named", lambda: engine.run(request)),
+        Variant("in background", lambda: engine.submit(request).wait()),
+        Variant("buffer", lambda: engine.allreduce_buffer(buffer, "buffer", background=False).wait()),
+        Variant("plain", lambda: plain.allreduce(values, out=values)),
+    ]
+    if size * CROWD <= MAX_CROWD_BYTES:
         arrays = [values.copy() for _ in range(CROWD)]
         crowd = [Request("allreduce", f"crowd.{n}", (array,), (array,)) for n, array in enumerate(arrays)]
-        found["50 at once"] = (together, CROWD)
+
+        def together() -> None:
+            for pending in [engine.submit(each, background=False) for each in crowd]:
+                pending.wait()
+
+        found.append(Variant(AT_ONCE, together))
     return found
 
 
 def main() -> None:
     """Measure and print."""
-    from ringlet.bench.report import size_text
+    from ringlet.bench.quantities import exact_size_text
     from ringlet.launch import run
 
     options = parser(__doc__, num_rounds=15, num_threads=None)
@@ -84,13 +72,12 @@ def main() -> None:
     given = options.parse_args()
     print_machine(workers=given.workers)
     results = run(measure, given.rounds, num_workers=given.workers, launcher="local")[0]
-    names = ("named", "in background", "buffer", "50 at once", "plain")
+    names = ("named", "in background", "buffer", AT_ONCE, "plain")
     rows = [
-        [size_text(int(size)), *(f"{1e6 * times[name]:.1f}" if name in times else "-" for name in names)]
+        [exact_size_text(int(size)), *(f"{1e6 * times[name]:.1f}" if name in times else "-" for name in names)]
         for size, times in results.items()
     ]
-    print_table(("size", *(f"{name} us" for name in names)), rows)
-    save(given.json, "named_latency", seconds=results)
+    report(given, "named_latency", ("size", *(f"{name} us" for name in names)), rows, seconds=results)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python -m benchmarks.plan_accuracy [--models simplecnn,vgg16_bn,unet] [--rounds 3]
 
-Every round first plans (passes of workers that exchange nothing, exchanges of buffers of fixed sizes, put together by
-the model), then trains for real with two workers on the same synthetic data and takes the samples per second of the
-run's epochs. The figures are the medians over rounds, because a machine is not equally quiet at all times.
+Every round plans (passes of workers that exchange nothing, exchanges of buffers of fixed sizes, put together by
+the model), and trains for real with two workers on the same synthetic data and takes the samples per second of the
+run's epochs. The times are medians over rounds, because a machine is not equally quiet at all times.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
+from ringlet.bench.timing import Variant, take_turns
 
 WORKERS = 2
 
@@ -72,14 +74,17 @@ def main() -> None:
     print_machine(workers=WORKERS)
     rows, results = [], {}
     for model in given.models.split(","):
-        rounds = [(predict(CASES[model]), train(CASES[model], given.epochs)) for _ in range(given.rounds)]
-        planned, real = (median(times) for times in zip(*rounds, strict=True))
-        results[model] = {"planned": planned, "real": real, "rounds": rounds}
-        spread = ", ".join(f"{first / second - 1:+.0%}" for first, second in rounds)
-        error = f"{planned / real - 1:+.1%}"
-        rows.append((model, CASES[model].local_batch_size, f"{1e3 * planned:.2f}", f"{1e3 * real:.2f}", error, spread))
-    print_table(("network", "local batch", "planned ms", "trained ms", "error", "each round"), rows)
-    save(given.json, "plan_accuracy", results=results)
+        case = CASES[model]
+        planned = Variant("planned", partial(predict, case), measures_itself=True)
+        real = Variant("real", partial(train, case, given.epochs), measures_itself=True)
+        take_turns([planned, real], given.rounds)
+        results[model] = [planned.to_dict(), real.to_dict()]
+        pairs = zip(planned.seconds, real.seconds, strict=True)
+        spread = ", ".join(f"{first / second - 1:+.0%}" for first, second in pairs)
+        times = f"{1e3 * planned.median:.2f}", f"{1e3 * real.median:.2f}"
+        rows.append((model, case.local_batch_size, *times, f"{planned.median / real.median - 1:+.1%}", spread))
+    columns = ("network", "local batch", "planned ms", "trained ms", "error", "each round")
+    report(given, "plan_accuracy", columns, rows, results=results)
 
 
 if __name__ == "__main__":

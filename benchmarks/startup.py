@@ -2,22 +2,23 @@
 
     python -m benchmarks.startup
 
-Every run is a fresh process; files are in the page cache, compiled Python files are there. "import" is timed inside the
-process, commands from the outside, interpreter included.
+Every run is a fresh process, and all take turns; files are in the page cache, compiled Python files are there. "import"
+is timed inside the process, commands from the outside, interpreter included.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
+from ringlet.bench.timing import Variant, take_turns
 
 TIMED_IMPORT = "import time; start = time.perf_counter(); import {name}; print(time.perf_counter() - start)"
+IMPORTS = ("ringlet", "ringlet.training.trainer", "torch")
 
 
 def main() -> None:
@@ -25,28 +26,23 @@ def main() -> None:
     given = parser(__doc__, num_rounds=11, num_threads=None).parse_args()
     print_machine()
     script = Path(sys.executable).with_name("ringlet")
-    command = [str(script)] if script.exists() else [sys.executable, "-m", "ringlet"]
-    figures = {
-        "import ringlet": [_timed_import("ringlet") for _ in range(given.rounds + 1)],
-        "import ringlet.training.trainer": [_timed_import("ringlet.training.trainer") for _ in range(given.rounds + 1)],
-        "ringlet --help": [_timed_command([*command, "--help"]) for _ in range(given.rounds + 1)],
-        "ringlet train --help": [_timed_command([*command, "train", "--help"]) for _ in range(given.rounds + 1)],
-        "python -c pass": [_timed_command([sys.executable, "-c", "pass"]) for _ in range(given.rounds + 1)],
-        "import torch": [_timed_import("torch") for _ in range(3)],
+    ringlet = [str(script)] if script.exists() else [sys.executable, "-m", "ringlet"]
+    commands = {
+        "ringlet --help": [*ringlet, "--help"],
+        "ringlet train --help": [*ringlet, "train", "--help"],
+        "python -c pass": [sys.executable, "-c", "pass"],
     }
-    medians = {name: statistics.median(times[1:]) for name, times in figures.items()}  # the first run warms up
-    print_table(("what", "median ms"), [(name, f"{1000 * value:.0f}") for name, value in medians.items()])
-    save(given.json, "startup", seconds=medians, runs=figures)
+    variants = [Variant(f"import {name}", partial(_timed_import, name), measures_itself=True) for name in IMPORTS]
+    variants += [Variant(name, partial(_run, command)) for name, command in commands.items()]
+    for variant in variants:
+        variant.call()  # fills the page cache and writes compiled files
+    take_turns(variants, given.rounds, round_seconds=0)
+    rows = [(variant.name, f"{1000 * variant.median:.0f}", f"{1000 * variant.best:.0f}") for variant in variants]
+    report(given, "startup", ("what", "median ms", "best ms"), rows, variants=[entry.to_dict() for entry in variants])
 
 
 def _timed_import(name: str) -> float:
     return float(_run([sys.executable, "-c", TIMED_IMPORT.format(name=name)]))
-
-
-def _timed_command(command: list[str]) -> float:
-    start = perf_counter()
-    _run(command)
-    return perf_counter() - start
 
 
 def _run(command: list[str]) -> str:

@@ -9,10 +9,9 @@ least 97.5 %, is for each row. More workers than cores share them: compare times
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import fit, parser, print_machine, report
 
 GOAL = 0.975
 BLOCK_MOMENTA = ("bmuf:10", "bmuf:10,classical", "bmuf:10,classical,block_momentum=0.5")
@@ -37,8 +36,7 @@ def main() -> None:
             for seed in range(given.rounds):
                 arguments = given.path, strategy, seed, given.epochs, given.threads
                 results.append(ringlet.run(train, *arguments, num_workers=num_workers)[0])
-    print_table(COLUMNS, [_row(result) for result in results])
-    save(given.json, "strategies", epochs=given.epochs, results=results)
+    report(given, "strategies", COLUMNS, [_row(result) for result in results], results=results)
 
 
 def train(path: str | None, strategy: str, seed: int, num_epochs: int, num_threads: int) -> dict[str, Any]:
@@ -61,15 +59,12 @@ def train(path: str | None, strategy: str, seed: int, num_epochs: int, num_threa
         threads=num_threads,
         callbacks=[note],
     )
-    start = perf_counter()
-    history = trainer.fit()
-    seconds = perf_counter() - start
+    history, times = fit(trainer)
     return {
         "strategy": strategy,
         "workers": trainer.comm.size,
         "seed": seed,
-        "seconds": seconds,
-        "rate": num_epochs * len(trainer.dataset.train) / seconds,
+        **times,
         "staleness": sum(age.mean for age in ages) / len(ages) if ages else None,
         "most": max(age.max for age in ages) if ages else None,
         "histogram": [list(age.histogram) for age in ages],

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks.common import Competitor, parser, print_machine, print_table, race, save, use_threads
+from benchmarks.common import parser, print_machine, report, use_threads
 from benchmarks.steps import CASES, Case, ringlet_step, torch_step
+from ringlet.bench.timing import Variant, take_turns
 
 
 def main() -> None:
@@ -18,26 +19,25 @@ def main() -> None:
     given = options.parse_args()
     counts = [1, given.threads]
     print_machine(network=given.model)
-    ours, theirs = _competitors(CASES[given.model](), counts)
-    race([*ours, *theirs], given.rounds)
+    ours, theirs = _variants(CASES[given.model](), counts)
+    take_turns([*ours, *theirs], given.rounds)
     rows = []
     for name, (one, many) in (("Ringlet", ours), ("PyTorch (contiguous)", theirs)):
         rows.append(
             (name, *(f"{1000 * entry.median:.1f}" for entry in (one, many)), f"{one.median / many.median:.2f} x")
         )
-    print_table(("engine", "1 thread ms", f"{given.threads} threads ms", "gain"), rows)
-    results = [entry.figures() for entry in (*ours, *theirs)]
-    save(given.json, "thread_scaling", network=given.model, threads=counts, results=results)
+    columns = ("engine", "1 thread ms", f"{given.threads} threads ms", "gain")
+    report(given, "thread_scaling", columns, rows, variants=[entry.to_dict() for entry in (*ours, *theirs)])
 
 
-def _competitors(case: Case, counts: list[int]) -> tuple[list[Competitor], list[Competitor]]:
+def _variants(case: Case, counts: list[int]) -> tuple[list[Variant], list[Variant]]:
     """Each number of threads has a replica of its own: algorithms are chosen per number of threads."""
     ours, theirs = [], []
     for count in counts:
         use_threads(count)
-        ours.append(Competitor(f"Ringlet {count}", ringlet_step(case, count), partial(use_threads, count)))
+        ours.append(Variant(f"Ringlet {count}", ringlet_step(case, count), partial(use_threads, count)))
         step = torch_step(case, channels_last=False)
-        theirs.append(Competitor(f"PyTorch {count}", step, partial(use_threads, count)))
+        theirs.append(Variant(f"PyTorch {count}", step, partial(use_threads, count)))
     return ours, theirs
 
 

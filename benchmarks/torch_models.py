@@ -41,7 +41,7 @@ class GlobalPool(nn.Module):
 class TorchModel(nn.Module):
     """A spec as modules; ends in logits (softmax and sigmoid belong to PyTorch's losses).
 
-    ReLU works in place where nobody else reads its input, and a value is dropped after its last use: PyTorch at its
+    ReLU works in place where no one else reads its input, and a value is dropped after its last use: PyTorch at its
     best in time and memory.
     """
 

@@ -3,7 +3,7 @@
     python -m benchmarks.torch_training [--models simplecnn,simplecnn:16,vgg16_bn] [--repeats 5] [--channels-last]
 
 Every worker has one thread and its own batch of the size in the table (``NAME:BATCH`` for another one). Every way is a
-job of its own, started anew in every repeat, as people run programs: Ringlet also changes how a process keeps memory.
+job of its own, started again in every repeat, as people run programs: Ringlet also changes how a process keeps memory.
 All train the same network from the same weights and must reach the same ones.
 
 "apart" are workers without any exchange, "meeting" are workers that wait for each other in every step and exchange
@@ -17,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import metadata
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import parser, print_machine, print_table, save, use_threads
+from benchmarks.common import parser, print_machine, report, use_threads
 from benchmarks.steps import CASES, Case
+from ringlet.bench.timing import time_calls, turns
+from ringlet.machine import versions
 
 ROUND_SECONDS = 1.0
 """A round has as many steps as fill about this long, unless --steps says how many."""
@@ -85,11 +85,7 @@ def _case(text: str) -> Case:
 def ways() -> list[str]:
     """All that can take part here."""
     everywhere = [GLOO, KEPT_GLOO, DDP, OPTIMIZER, MEETING, DDP_MEETING, KEPT_MEETING, APART]
-    try:
-        metadata.version("horovod")
-    except metadata.PackageNotFoundError:
-        return everywhere
-    return [*everywhere, HOROVOD]
+    return [*everywhere, HOROVOD] if versions("horovod") else everywhere
 
 
 def _prepare(case: Case, way: str, optimizer_name: str, channels_last: bool) -> tuple[Step, Any]:
@@ -161,35 +157,23 @@ def _images_per_second(case: Case, step: Step, num_rounds: int, num_steps: int) 
 
     comm = world.communicator()
     if not num_steps:
-        num_steps = max(2, round(ROUND_SECONDS / _round(comm, step, 2) * 2))
-    seconds = median(_round(comm, step, num_steps) for _ in range(num_rounds))
-    return comm.size * case.batch_size * num_steps / seconds
-
-
-def _round(comm: Any, step: Step, number: int) -> float:
-    """Seconds of the slowest worker for so many steps."""
-    from ringlet.comm.contract import Op
-
-    comm.barrier()
-    start = perf_counter()
-    for _ in range(number):
-        step()
-    return float(comm.allreduce(np.array([perf_counter() - start]), Op.MAX)[0])
+        num_steps = max(2, round(ROUND_SECONDS / time_calls(step, 2, comm=comm)))
+    seconds = median(time_calls(step, num_steps, comm=comm) for _ in range(num_rounds))
+    return comm.size * case.batch_size / seconds
 
 
 def compare(model: str, num_repeats: int, *arguments: Any, num_workers: int) -> dict[str, list[float]]:
     """Images per second of every repeat, by way."""
     import ringlet
 
-    figures: dict[str, list[float]] = {way: [] for way in ways()}
+    rates: dict[str, list[float]] = {way: [] for way in ways()}
     weights: dict[str, list[float]] = {}
-    for repeat in range(num_repeats):
-        for way in figures if repeat % 2 == 0 else reversed(figures):
-            job = ringlet.run(measure, model, way, *arguments, num_workers=num_workers, timeout=3600)
-            rate, weights[way] = job[0]
-            figures[way].append(rate)
+    for way in turns(list(rates), num_repeats):
+        job = ringlet.run(measure, model, way, *arguments, num_workers=num_workers, timeout=3600)
+        rate, weights[way] = job[0]
+        rates[way].append(rate)
         _require_equal_weights(weights)
-    return figures
+    return rates
 
 
 def main() -> None:
@@ -209,13 +193,13 @@ def main() -> None:
     arguments = (given.rounds, given.steps, given.optimizer, given.channels_last)
     rows, results = [], {}
     for model in given.models.split(","):
-        figures = results[model] = compare(model, given.repeats, *arguments, num_workers=given.workers)
-        for way, values in figures.items():
-            ratios = [own / gloo for own, gloo in zip(values, figures[GLOO], strict=True)]
+        rates = results[model] = compare(model, given.repeats, *arguments, num_workers=given.workers)
+        for way, values in rates.items():
+            ratios = [own / gloo for own, gloo in zip(values, rates[GLOO], strict=True)]
             row = (_case(model).name, _case(model).batch_size, way, f"{median(values):,.0f}")
             rows.append((*row, f"{median(ratios):.2f} x", f"{min(ratios):.2f} to {max(ratios):.2f}"))
-    print_table(("network", "local batch", "way", "images/s", "times DDP over Gloo", "by repeat"), rows)
-    save(given.json, "torch_training", workers=given.workers, optimizer=given.optimizer, layout=layout, results=results)
+    columns = ("network", "local batch", "way", "images/s", "times DDP over Gloo", "by repeat")
+    report(given, "torch_training", columns, rows, results=results)
 
 
 if __name__ == "__main__":

@@ -17,30 +17,12 @@ import re
 import shlex
 import subprocess
 
-from benchmarks.common import (
-    Competitor,
-    fastest,
-    parser,
-    print_machine,
-    print_table,
-    race,
-    save,
-    sgemm_gflops,
-    use_threads,
-)
+from benchmarks.common import parser, print_machine, report, sgemm_gflops, use_threads
 from benchmarks.steps import CASES, Case, ringlet_step, torch_step, unet
+from ringlet.bench.timing import Variant, fastest, take_turns
 
-COLUMNS = (
-    "network",
-    "batch",
-    "Ringlet ms",
-    "PyTorch ms",
-    "layout",
-    "times PyTorch",
-    "samples/s",
-    "GFLOP/s",
-    "of peak",
-)
+ROW = "network, batch, Ringlet ms, PyTorch ms, layout, times PyTorch, samples/s, GFLOP/s, of peak"
+COLUMNS = tuple(ROW.split(", "))
 
 
 def main() -> None:
@@ -59,22 +41,21 @@ def main() -> None:
         ours, theirs = _measure(case, given.rounds, given.threads)
         peak = max(peak, sgemm_gflops(given.threads))
         rows.append(_row(case, ours, theirs, peak))
-        results.append({"network": name, "competitors": [entry.figures() for entry in (ours, *theirs)]})
+        results.append({"network": name, "variants": [entry.to_dict() for entry in (ours, *theirs)]})
         print(f"  {name}: {fastest(theirs).median / ours.median:.2f} x PyTorch", flush=True)
-    print()
-    print_table(COLUMNS, rows)
     _pydtnn(given.pydtnn, given.threads, results)
-    save(given.json, "training_speed", threads=given.threads, sgemm_gflops=peak, results=results)
+    print()
+    report(given, "training_speed", COLUMNS, rows, sgemm_gflops=peak, results=results)
 
 
-def _measure(case: Case, num_rounds: int, num_threads: int) -> tuple[Competitor, list[Competitor]]:
-    ours = Competitor("Ringlet", ringlet_step(case, num_threads))
+def _measure(case: Case, num_rounds: int, num_threads: int) -> tuple[Variant, list[Variant]]:
+    ours = Variant("Ringlet", ringlet_step(case, num_threads))
     theirs = [
-        Competitor("contiguous", torch_step(case, channels_last=False)),
-        Competitor("channels last", torch_step(case, channels_last=True)),
+        Variant("contiguous", torch_step(case, channels_last=False)),
+        Variant("channels last", torch_step(case, channels_last=True)),
     ]
-    _require_equal_loss(case, float(ours.step()), float(theirs[0].step()))
-    race([ours, *theirs], num_rounds)
+    _require_equal_loss(case, float(ours.call()), float(theirs[0].call()))
+    take_turns([ours, *theirs], num_rounds)
     return ours, theirs
 
 
@@ -83,7 +64,7 @@ def _require_equal_loss(case: Case, ours: float, theirs: float) -> None:
         raise SystemExit(f"{case.name}: first loss {ours:.6f}, PyTorch's {theirs:.6f}: not the same network")
 
 
-def _row(case: Case, ours: Competitor, theirs: list[Competitor], peak: float) -> tuple[object, ...]:
+def _row(case: Case, ours: Variant, theirs: list[Variant], peak: float) -> tuple[object, ...]:
     rival, speed = fastest(theirs), case.gflop / ours.median
     return (
         case.name,

@@ -9,18 +9,15 @@ the machine gives at best (its cores share caches, memory and clock). Workers th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from statistics import median
-from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from benchmarks.common import parser, print_machine, print_table, save
+from benchmarks.common import parser, print_machine, report
 from benchmarks.steps import CASES, Case, ringlet_step
+from ringlet.bench.timing import Variant, take_turns, time_calls
 
 ROUND_SECONDS = 1.0
-Step = Callable[[], float] | None
+NUM_SETTLING = 20
 
 
 def measure(models: list[str], counts: list[int], num_rounds: int) -> dict[str, Any]:
@@ -34,29 +31,23 @@ def measure(models: list[str], counts: list[int], num_rounds: int) -> dict[str, 
 
 def _measure(case: Case, groups: dict[int, Any], comm: Any, num_rounds: int) -> dict[str, list[float]]:
     alone = ringlet_step(case, num_threads=1)
-    ways: dict[str, tuple[int, Step]] = {}
+    variants, counts = [], []
     for count, group in groups.items():
-        ways[f"{count} together"] = (count, None if group is None else ringlet_step(case, num_threads=1, comm=group))
-        ways[f"{count} apart"] = (count, alone if comm.rank < count else None)
-    number = max(2, int(ROUND_SECONDS / max(_round(comm, alone, 3), 1e-9) * 3))
-    figures: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(num_rounds + 1):
-        for way, (count, step) in ways.items():
-            seconds = _round(comm, step, number if turn else 20)
-            if turn:  # the first turn settles caches and the choice of overlap
-                figures[way].append(count * case.batch_size * number / seconds)
-    return figures
+        together = _rest if group is None else ringlet_step(case, num_threads=1, comm=group)
+        apart = alone if comm.rank < count else _rest
+        variants += [Variant(f"{count} together", together), Variant(f"{count} apart", apart)]
+        counts += [count, count]
+    for variant in variants:  # settles caches and the choice of overlap
+        time_calls(variant.call, NUM_SETTLING, comm=comm)
+    take_turns(variants, num_rounds, comm=comm, round_seconds=ROUND_SECONDS)
+    return {
+        variant.name: [count * case.batch_size / seconds for seconds in variant.seconds]
+        for variant, count in zip(variants, counts, strict=True)
+    }
 
 
-def _round(comm: Any, step: Step, number: int) -> float:
-    """Seconds of the slowest worker for so many steps."""
-    from ringlet.comm.contract import Op
-
-    comm.barrier()
-    start = perf_counter()
-    for _ in range(number if step is not None else 0):
-        step()
-    return float(comm.allreduce(np.array([perf_counter() - start if step is not None else 0.0]), Op.MAX)[0])
+def _rest() -> None:
+    """What a worker does that is not part of a measurement."""
 
 
 def main() -> None:
@@ -71,15 +62,15 @@ def main() -> None:
     print_machine(workers=given.workers)
     results = ringlet.run(measure, given.models.split(","), counts, given.rounds, num_workers=max(counts))[0]
     rows = []
-    for model, figures in results.items():
-        rates = {way: median(values) for way, values in figures.items()}
+    for model, rounds in results.items():
+        rates = {way: median(values) for way, values in rounds.items()}
         first = rates[f"{counts[0]} together"]
         for count in counts:
             together, apart = rates[f"{count} together"], rates[f"{count} apart"]
             gains = f"{together / first:.2f} x", f"{apart / first:.2f} x", f"{together / apart:.0%}"
             rows.append((model, CASES[model]().batch_size, count, f"{together:,.0f}", *gains))
-    print_table(("network", "local batch", "workers", "samples/s", "gain", "gain apart", "of apart"), rows)
-    save(given.json, "worker_scaling", results=results)
+    columns = ("network", "local batch", "workers", "samples/s", "gain", "gain apart", "of apart")
+    report(given, "worker_scaling", columns, rows, results=results)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
 """Tables of the documentation, written from the code: ``python scripts/update_docs.py [--check]``.
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` in a page of ``docs/``; all else is left alone.
-With ``--check`` nothing is written, and a table that no longer tells the truth is an error.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` in a page of ``docs/`` or the README; all else is
+left alone. Between ``<!-- benchmark: NAME -->`` and ``<!-- end -->`` stands the newest result of a benchmark in
+``benchmarks/results``, with its date and machine. With ``--check`` nothing is written, and a table that no longer tells
+the truth is an error.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -28,21 +32,38 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PIN = re.compile(r"^([\w-]+)==(\S+)$", re.MULTILINE)
 LEAST = re.compile(r"([\w-]+)(?:\[\w+\])?>=(\S+)")
-BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|benchmark): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main() -> None:
     """Rewrite or check every page."""
     stale = []
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
-        fresh = BLOCK.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
+        fresh = BLOCK.sub(lambda match: f"{match[1]}{_content(match[2], match[3])}{match[4]}", text)
         if fresh != text:
             stale.append(page.name)
             if "--check" not in sys.argv[1:]:
                 page.write_text(fresh, encoding="utf-8")
     if stale and "--check" in sys.argv[1:]:
         sys.exit(f"tables in docs/ are not those of the code ({', '.join(stale)}): run `make docs`")
+
+
+def _content(kind: str, name: str) -> str:
+    return TABLES[name]() if kind == "table" else benchmark_table(name)
+
+
+def benchmark_table(name: str, results: Path = RESULTS) -> str:
+    """The newest result of a benchmark, and what it was measured with."""
+    files = sorted(results.glob(f"{name}-????-??-??.json"))
+    if not files:
+        sys.exit(f"no results of the benchmark '{name}' in {results}: run `python -m benchmarks.{name}`")
+    found = json.loads(files[-1].read_text(encoding="utf-8"))
+    day, machine = date.fromisoformat(found["date"]), found["machine"]
+    told = f"{machine['processor']}, {machine['cores']} cores, {machine['instruction_set']}"
+    caption = f"{day.day} {day:%B %Y}, {told}: `python -m benchmarks.{name}`."
+    return f"{_table(found['columns'], found['rows'])}\n{caption}\n"
 
 
 def zoo_table() -> str:

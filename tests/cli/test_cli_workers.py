@@ -114,7 +114,7 @@ def test_bench_compares_collectives_in_a_table_as_json_and_as_a_plot() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--sizes", "many"), "size 'many'"),
+        (("--sizes", "many"), "size = 'many'"),
         (("--collectives", "allreduse"), "Did you mean 'allreduce'?"),
         (("--plot", "plot.exe"), "expected a name that ends in"),
     ],

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from ringlet.config.strategy_choice import StrategyChoice
 from scenarios import FAST, SLOW, measured, scenario
 
 from ringlet.errors import ConfigError, UsageError
 from ringlet.models import zoo
 from ringlet.planning.advice import Goal, advise, better_batch, binding, series
-from ringlet.planning.collectives import ALGORITHMS
 from ringlet.planning.forecast import Scenario
-from ringlet.planning.machine import DEFAULT_VARIATION
-from ringlet.planning.network import PRESETS, Link
+from ringlet.planning.network import ALGORITHMS, PRESETS, Link
+from ringlet.planning.speed import DEFAULT_VARIATION
+from ringlet.strategies.contract import STRATEGIES
 
 PARAMETERS = 4 * zoo.create("simplecnn").num_parameters
 WORKERS = st.sampled_from([1, 2, 3, 4, 7, 8, 64, 4096])
@@ -38,33 +37,33 @@ def test_more_bandwidth_is_never_slower(count, algorithm, overlap, factor):
 
 @pytest.mark.parametrize("strategy", ["sync", "average:5"])
 def test_one_worker_exchanges_nothing(strategy):
-    found = scenario(strategy=StrategyChoice.parse(strategy), variation=0.1).forecast(1, 32)
+    found = scenario(strategy=STRATEGIES.parse(strategy), variation=0.1).forecast(1, 32)
     assert found.step_seconds == pytest.approx(0.01)
-    assert found.network_bytes == found.shared_bytes == found.parts.latency == found.parts.transfer == 0
+    assert found.network_bytes == found.shared_bytes == found.breakdown.latency == found.breakdown.transfer == 0
 
 
 def test_a_step_of_two_machines_gives_hand_computed_values():
     found = scenario(overlap="off", algorithm="ring").forecast(2, 32)
-    assert found.parts.transfer == pytest.approx(PARAMETERS / 1.25e9)
-    assert found.parts.latency == pytest.approx(2 * 20e-6)  # one message holds all of them
+    assert found.breakdown.transfer == pytest.approx(PARAMETERS / 1.25e9)
+    assert found.breakdown.latency == pytest.approx(2 * 20e-6)  # one message holds all of them
     assert found.step_seconds == pytest.approx(0.01 + PARAMETERS / 1.25e9 + 40e-6)
     assert found.network_bytes == pytest.approx(PARAMETERS)
 
 
 def test_small_messages_cost_latency_each():
     whole, cut = (scenario(overlap="off", bucket_bytes=size).forecast(2, 32) for size in (1 << 20, 1 << 16))
-    assert whole.parts.latency == pytest.approx(2 * 20e-6)
-    assert cut.parts.latency == pytest.approx(2 * 20e-6 * -(-PARAMETERS // (1 << 16)))
-    assert cut.parts.transfer == pytest.approx(whole.parts.transfer)
+    assert whole.breakdown.latency == pytest.approx(2 * 20e-6)
+    assert cut.breakdown.latency == pytest.approx(2 * 20e-6 * -(-PARAMETERS // (1 << 16)))
+    assert cut.breakdown.transfer == pytest.approx(whole.breakdown.transfer)
 
 
 def test_two_workers_of_a_measured_machine_give_hand_computed_values():
     found = scenario(machine=measured(), workers_per_machine=2).forecast(2, 32)
     share = (PARAMETERS - 4096) / ((1 << 20) - 4096)
-    assert found.parts.update == pytest.approx(5e-5 + share * (1e-3 - 5e-5))
-    assert (found.parts.compute, found.parts.sharing) == pytest.approx((0.010, 0.001))
-    assert found.parts.data == pytest.approx(0.002)
-    assert found.step_seconds == pytest.approx(0.013 + found.parts.update)
+    assert found.breakdown.update == pytest.approx(5e-5 + share * (1e-3 - 5e-5))
+    assert (found.breakdown.compute, found.breakdown.sharing) == pytest.approx((0.010, 0.001))
+    assert found.breakdown.data == pytest.approx(0.002)
+    assert found.step_seconds == pytest.approx(0.013 + found.breakdown.update)
     assert (found.network_bytes, found.shared_bytes) == (0, pytest.approx(PARAMETERS / 2))
 
 
@@ -72,7 +71,7 @@ def test_the_workers_of_a_machine_share_its_card():
     found = scenario(machine=measured(), workers_per_machine=2, overlap="off").forecast(4, 32)
     assert found.num_machines == 2
     assert found.network_bytes == pytest.approx(PARAMETERS / 2)
-    assert found.parts.transfer == pytest.approx(PARAMETERS / 1.25e9)
+    assert found.breakdown.transfer == pytest.approx(PARAMETERS / 1.25e9)
 
 
 @pytest.mark.parametrize(("compression", "factor"), [("fp16", 0.5), ("bf16", 0.5), ("topk:0.01", 0.01)])
@@ -81,13 +80,13 @@ def test_compression_divides_the_bytes(compression, factor):
         scenario(compression=name, overlap="off", algorithm="ring").forecast(2, 32) for name in ("none", compression)
     )
     assert less.network_bytes == pytest.approx(factor * 2 ** compression.startswith("topk") * plain.network_bytes, 1e-3)
-    assert less.parts.transfer < plain.parts.transfer
+    assert less.breakdown.transfer < plain.breakdown.transfer
 
 
 def test_averaging_every_k_steps_divides_the_exchange_of_parameters_and_optimizer():
-    found = scenario(strategy=StrategyChoice.parse("average:10"), num_optimizer_arrays=1).forecast(2, 32)
+    found = scenario(strategy=STRATEGIES.parse("average:10"), num_optimizer_arrays=1).forecast(2, 32)
     assert found.network_bytes == pytest.approx(2 * PARAMETERS / 10)
-    assert found.parts.transfer == pytest.approx(2 * PARAMETERS / 1.25e9 / 10)
+    assert found.breakdown.transfer == pytest.approx(2 * PARAMETERS / 1.25e9 / 10)
 
 
 def test_overlap_hides_all_but_the_last_message_behind_a_long_pass():
@@ -108,14 +107,14 @@ def test_auto_is_never_slower_than_either():
 
 def test_stragglers_wait_for_the_slowest():
     calm, rough = (scenario(variation=value).forecast(64, 32) for value in (0.0, 0.2))
-    assert calm.parts.stragglers == 0
-    assert rough.parts.stragglers > 0.3 * 0.01
+    assert calm.breakdown.stragglers == 0
+    assert rough.breakdown.stragglers > 0.3 * 0.01
 
 
 @pytest.mark.parametrize("name", ["async", "softsync:2"])
 def test_workers_that_never_meet_are_not_forecast(name):
     with pytest.raises(UsageError, match="ringlet study"):
-        scenario(strategy=StrategyChoice.parse(name))
+        scenario(strategy=STRATEGIES.parse(name))
 
 
 def test_unknown_ways_are_refused_before_anything_is_computed():
@@ -129,7 +128,7 @@ def test_weak_scaling_keeps_the_local_batch_and_strong_the_global_one():
     assert [(found.local_batch_size, found.global_batch_size) for found in weak] == [(32, 32), (32, 128)]
     assert [(found.local_batch_size, found.global_batch_size) for found in strong] == [(64, 64), (16, 64)]
     assert [found.steps_per_epoch for found in (*weak, *strong)] == [32, 8, 16, 16]
-    assert strong[0].parts.compute == pytest.approx(4 * strong[1].parts.compute)
+    assert strong[0].breakdown.compute == pytest.approx(4 * strong[1].breakdown.compute)
     assert all(series[0].efficiency == pytest.approx(1.0) for series in (weak, strong))
 
 

@@ -15,15 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from scenarios import measured, scenario
 
+from ringlet.bench.quantities import parse_rate, parse_seconds, parse_size, seconds_text, size_text
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import UsageError
 from ringlet.models import zoo
-from ringlet.planning import overlap, stragglers
-from ringlet.planning.collectives import Cost
-from ringlet.planning.machine import describe_machine, interpolate
-from ringlet.planning.overlap import Message
-from ringlet.planning.quantities import parse_rate, parse_seconds, parse_size, seconds_text, size_text
-from ringlet.planning.workload import Tensor, Workload, cut_buckets, describe_workload
+from ringlet.planning.network import Cost, Message, exposed_cost, total_cost
+from ringlet.planning.speed import described_speed, described_variation, interpolate, slowdown
+from ringlet.planning.workload import Gradients, Workload, cut_buckets, describe_workload
 from ringlet.strategies import memory
 from ringlet.strategies.ownership import buckets
 
@@ -31,7 +29,7 @@ times = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=50)
 
 
 def workload(*tensors: tuple[int, float]) -> Workload:
-    return Workload("test", tuple(Tensor(*tensor) for tensor in tensors), 0, 4, 1, 1)
+    return Workload("test", tuple(Gradients(*tensor) for tensor in tensors), 0, 4, 1, 1)
 
 
 def test_gradients_become_final_from_the_last_layer_to_the_first():
@@ -57,7 +55,7 @@ def test_whole_tensors_travel_together_up_to_the_size_and_large_ones_alone():
 def test_messages_hold_every_gradient_once_and_leave_in_order(sizes, size, whole):
     work = workload(*((count, 1 - place / 100) for place, count in enumerate(sizes)))
     found = cut_buckets(work, size, whole_tensors=whole)
-    assert sum(bucket.num_elements for bucket in found) == sum(sizes)
+    assert sum(bucket.size for bucket in found) == sum(sizes)
     assert [bucket.ready for bucket in found] == sorted(bucket.ready for bucket in found)
 
 
@@ -66,46 +64,46 @@ def test_equal_pieces_are_those_of_training():
     work = describe_workload(spec, 4, 1)
     size = 4096 * 64
     own = [piece.size for piece in reversed(buckets(spec.num_parameters, 1))]
-    assert [bucket.num_elements for bucket in cut_buckets(work, size, whole_tensors=False)] == own
+    assert [bucket.size for bucket in cut_buckets(work, size, whole_tensors=False)] == own
 
 
 def test_what_is_exposed_of_messages_gives_hand_computed_values():
     messages = [Message(0.5, Cost(0.1, 0.4)), Message(1.0, Cost(0.1, 0.1))]
-    assert overlap.exposed(messages, 1.0).seconds == pytest.approx(0.2)  # 0.5-1.0, then 1.0-1.2
-    assert overlap.exposed(messages, 0.4).seconds == pytest.approx(0.5)  # 0.2-0.7, 0.7-0.9: 0.5 behind 0.4
-    assert overlap.exposed(messages, 1.0).latency == pytest.approx(0.2 * 0.2 / 0.7)
+    assert exposed_cost(messages, 1.0).seconds == pytest.approx(0.2)  # 0.5-1.0, then 1.0-1.2
+    assert exposed_cost(messages, 0.4).seconds == pytest.approx(0.5)  # 0.2-0.7, 0.7-0.9: 0.5 behind 0.4
+    assert exposed_cost(messages, 1.0).latency == pytest.approx(0.2 * 0.2 / 0.7)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), max_size=20), st.floats(0.01, 10))
 def test_overlap_never_exposes_more_than_all_messages(entries, seconds):
     messages = [Message(ready, Cost(latency, transfer)) for ready, latency, transfer in entries]
-    assert overlap.exposed(messages, seconds).seconds <= overlap.total(messages).seconds * (1 + 1e-9)
+    assert exposed_cost(messages, seconds).seconds <= total_cost(messages).seconds * (1 + 1e-9)
 
 
 @given(times, st.integers(0, 1000), st.sampled_from([1, 2, 16, 300]), st.sampled_from([1, 4]))
 @settings(max_examples=25)
 def test_the_simulation_of_stragglers_is_the_same_for_the_same_seed(sample, seed, count, every):
-    first = stragglers.slowdown(sample, count, every=every, seed=seed)
-    assert first == stragglers.slowdown(sample, count, every=every, seed=seed)
+    first = slowdown(sample, count, every=every, seed=seed)
+    assert first == slowdown(sample, count, every=every, seed=seed)
     assert 1.0 <= first <= max(sample) / (sum(sample) / len(sample)) + 1e-9
 
 
 def test_the_slowest_of_two_coins_is_known():
-    found = stragglers.slowdown([1.0, 3.0], 2)  # 1 in a quarter of the cases, else 3; the mean is 2
+    found = slowdown([1.0, 3.0], 2)  # 1 in a quarter of the cases, else 3; the mean is 2
     assert found == pytest.approx(2.5 / 2, rel=0.05)
-    assert stragglers.slowdown([1.0, 3.0], 4096) == pytest.approx(1.5)
+    assert slowdown([1.0, 3.0], 4096) == pytest.approx(1.5)
 
 
 def test_waiting_grows_with_workers_and_shrinks_with_longer_blocks():
-    sample = stragglers.described_variation(0.1).tolist()
-    growing = [stragglers.slowdown(sample, count) for count in (1, 2, 16, 256, 4096)]
+    sample = described_variation(0.1).tolist()
+    growing = [slowdown(sample, count) for count in (1, 2, 16, 256, 4096)]
     assert growing == sorted(growing)
     assert growing[0] == 1.0
-    assert stragglers.slowdown(sample, 256, every=10) < 1 + (growing[3] - 1) / 2
+    assert slowdown(sample, 256, every=10) < 1 + (growing[3] - 1) / 2
 
 
 def test_a_described_variation_has_its_mean_and_deviation():
-    values = stragglers.described_variation(0.1)
+    values = described_variation(0.1)
     assert values.mean() == pytest.approx(1.0)
     assert values.std() == pytest.approx(0.1, rel=0.02)
 
@@ -156,7 +154,7 @@ def test_points_are_joined_by_lines():
 
 
 def test_workers_of_a_described_machine_do_not_slow_each_other_down():
-    machine = describe_machine(0.1, 32, 0.02)
+    machine = described_speed(0.1, 32, 0.02)
     assert machine.pass_seconds(8, 32) == pytest.approx(0.1)
     assert np.std(machine.sample(8)) == pytest.approx(0.002, rel=0.05)
 

@@ -1,14 +1,14 @@
-"""Studies made up of given figures, without any training."""
+"""Studies made up of given measurements, without any training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ringlet.study.design import StudyDesign
 from ringlet.study.grid import Cell, Place
 from ringlet.study.measurement import Epoch, Measurement
 from ringlet.study.options import StudyOptions
-from ringlet.study.preparation import Plan
 from ringlet.study.summary import Summary, summarise
 
 SHARES = {"compute": 0.8, "exchange": 0.1, "wait": 0.05, "data": 0.03, "other": 0.02}
@@ -21,16 +21,16 @@ def cell(workers: int = 1, **changes: Any) -> Cell:
 
 def measurement(seconds: Sequence[float], samples: int = 1000, accuracies: Sequence[float] = ()) -> Measurement:
     reached = accuracies or [0.5 + 0.1 * index for index in range(len(seconds))]
-    figures = [
+    metrics = [
         {"loss": 1 - value, "accuracy": value, "val_accuracy": value, "val_loss": 1 - value} for value in reached
     ]
-    epochs = tuple(Epoch(time, 0.1, samples, found, SHARES) for time, found in zip(seconds, figures, strict=True))
+    epochs = tuple(Epoch(time, 0.1, samples, found, SHARES) for time, found in zip(seconds, metrics, strict=True))
     return Measurement(epochs, 1234, 64, samples, "cpu", "compiled", {})
 
 
-def plan(cells: Sequence[Cell], **options: Any) -> Plan:
+def design(cells: Sequence[Cell], **options: Any) -> StudyDesign:
     chosen = StudyOptions(**{"repeats": 3, "epochs": 3, **options})
-    return Plan(chosen, tuple(cells), {"net 64": 5}, {}, {"1": 1, "2": 1})
+    return StudyDesign(chosen, tuple(cells), {"net 64": 5}, {}, {"1": 1, "2": 1})
 
 
 def summary(runs: Mapping[Cell, Sequence[Measurement | str]], **options: Any) -> Summary:
@@ -44,4 +44,4 @@ def summary(runs: Mapping[Cell, Sequence[Measurement | str]], **options: Any) ->
                 else {"status": "finished", "measurement": run.to_dict()}
             )
             records[Place(own, index + 1)] = status
-    return summarise(plan(list(runs), **options), records)
+    return summarise(design(list(runs), **options), records)

@@ -1,4 +1,4 @@
-"""Which runs a study has, in which order, and how a request becomes a plan."""
+"""Which runs a study has, in which order, and how options become a design."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from study_common import cell
 
 from ringlet.errors import ConfigError, UnknownNameError
+from ringlet.study.design import StudyDesign, prepare
 from ringlet.study.grid import build_cells, run_order
 from ringlet.study.options import StudyOptions, read_options
-from ringlet.study.preparation import Plan, prepare
 
 names = st.lists(st.sampled_from(["a", "b:1", "b_1", "c@d/e", "c@d_e"]), min_size=1, max_size=4)
 counts = st.lists(st.integers(1, 9), min_size=1, max_size=4)
@@ -81,17 +81,17 @@ def test_an_unknown_name_in_a_file_gets_the_nearest_one(tmp_path) -> None:
         read_options(file, {}, {})
 
 
-def _plan(**options) -> Plan:
+def _design(**options) -> StudyDesign:
     return prepare(StudyOptions(**{"model": ("simplemlp",), "workers": (1, 2), **options}))[0]
 
 
-def test_a_plan_fixes_steps_data_and_threads_and_survives_its_file() -> None:
-    plan = _plan(scaling="weak", distribution="both", run={"dataset": "synthetic", "input_shape": (1, 8, 8)})
-    assert Plan.from_dict(plan.to_dict()) == plan
-    assert plan.steps == {"simplemlp 64": 100}
+def test_a_design_fixes_steps_data_and_threads_and_survives_its_file() -> None:
+    design = _design(scaling="weak", distribution="both", run={"dataset": "synthetic", "input_shape": (1, 8, 8)})
+    assert StudyDesign.from_dict(design.to_dict()) == design
+    assert design.steps == {"simplemlp 64": 100}
     needed = 100 * 64 * 2
-    assert needed / 0.9 <= plan.num_samples["simplemlp"] <= needed / 0.9 + 2
-    configs = {(one.workers, one.distribution): plan.run_config(one, 3, "x") for one in plan.cells}
+    assert needed / 0.9 <= design.num_samples["simplemlp"] <= needed / 0.9 + 2
+    configs = {(one.workers, one.distribution): design.run_config(one, 3, "x") for one in design.cells}
     assert [configs[key].steps_per_epoch for key in ((1, True), (2, True), (2, False))] == [100, 100, 200]
     assert configs[2, False].partition == "replicated"
     assert configs[2, True].local_batch_size == 64
@@ -100,28 +100,28 @@ def test_a_plan_fixes_steps_data_and_threads_and_survives_its_file() -> None:
 
 
 def test_automatic_steps_end_with_the_data_and_large_networks_get_few() -> None:
-    assert _plan().steps == {"simplemlp 64": 21}  # 1,293 digits
-    large = _plan(model=("vgg16_bn",), run={"dataset": "cifar10", "use_synthetic_data": True})
+    assert _design().steps == {"simplemlp 64": 21}  # 1,293 digits
+    large = _design(model=("vgg16_bn",), run={"dataset": "cifar10", "use_synthetic_data": True})
     assert 3 <= large.steps["vgg16_bn 64"] <= 6
 
 
 def test_more_workers_than_samples_in_a_shared_batch_are_refused() -> None:
     with pytest.raises(ConfigError, match="8 workers are more than the 4 samples"):
-        _plan(workers=(1, 8), batch=(4,))
-    assert len(_plan(workers=(1, 8), batch=(4,), scaling="weak").cells) == 2
+        _design(workers=(1, 8), batch=(4,))
+    assert len(_design(workers=(1, 8), batch=(4,), scaling="weak").cells) == 2
 
 
 def test_names_are_checked_before_anything_runs() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'keras:tensorflow'"):
-        _plan(engine=("keras:tensorflo",))
+        _design(engine=("keras:tensorflo",))
     with pytest.raises(UnknownNameError, match="Did you mean 'simplemlp'"):
-        _plan(model=("simplemp",))
-    with pytest.raises(ConfigError, match="no figure 'dice'"):
-        _plan(target="dice=0.5")
+        _design(model=("simplemp",))
+    with pytest.raises(ConfigError, match="no metric 'dice'"):
+        _design(target="dice=0.5")
     with pytest.raises(ConfigError, match="strategy = 'averag:3'"):
-        _plan(strategy=("averag:3",))
+        _design(strategy=("averag:3",))
 
 
 def test_a_network_may_name_its_data() -> None:
-    plan = _plan(model=("simplemlp@digits", "simplemlp"), run={"dataset": "synthetic"})
-    assert [plan.run_config(plan.cells[index], 1, "x").dataset for index in (0, 2)] == ["digits", "synthetic"]
+    design = _design(model=("simplemlp@digits", "simplemlp"), run={"dataset": "synthetic"})
+    assert [design.run_config(design.cells[index], 1, "x").dataset for index in (0, 2)] == ["digits", "synthetic"]

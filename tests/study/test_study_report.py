@@ -1,4 +1,4 @@
-"""The page, the plots and the directory, from given figures."""
+"""The page, the plots and the directory, from given measurements."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from study_common import cell, measurement, plan, summary
+from study_common import cell, design, measurement, summary
 
 from ringlet.errors import DataError, UsageError
-from ringlet.study import machine, page
+from ringlet.study import report
+from ringlet.study.design import StudyDesign
 from ringlet.study.directory import create_study, open_study
 from ringlet.study.grid import Place
-from ringlet.study.plots import inline_svg
-from ringlet.study.preparation import Plan
 from ringlet.study.report import write_report
 from ringlet.study.summary import Summary
 
@@ -72,7 +71,7 @@ def example(**options) -> Summary:
 
 def test_the_report_is_one_sound_page_without_links_and_its_plots_are_pictures(own_folder: Path) -> None:
     found = example(target="accuracy=0.6", repeats=2)
-    study = create_study(own_folder / "s", found.plan)
+    study = create_study(own_folder / "s", found.design)
     document = write_report(study, found)
     text = (study.path / "report.html").read_text(encoding="utf-8")
     checker = checked(text)
@@ -98,7 +97,7 @@ def test_the_report_is_one_sound_page_without_links_and_its_plots_are_pictures(o
 def test_without_matplotlib_the_report_says_how_to_get_plots(own_folder: Path, monkeypatch) -> None:
     monkeypatch.setattr("ringlet.study.report.can_draw", lambda: False)
     found = example(repeats=2)
-    study = create_study(own_folder / "s", found.plan)
+    study = create_study(own_folder / "s", found.design)
     write_report(study, found)
     text = (study.path / "report.html").read_text(encoding="utf-8")
     assert "pip install &quot;ringlet[report]&quot;" in text
@@ -106,42 +105,26 @@ def test_without_matplotlib_the_report_says_how_to_get_plots(own_folder: Path, m
     assert not (study.path / "plots").exists()
 
 
-def test_a_study_without_any_figures_still_has_a_report(own_folder: Path) -> None:
+def test_a_study_without_any_measurement_still_has_a_report(own_folder: Path) -> None:
     found = summary({cell(1): ["exit code 1: no data"], cell(2): []})
-    study = create_study(own_folder / "s", found.plan)
+    study = create_study(own_folder / "s", found.design)
     write_report(study, found)
     assert "no data" in (study.path / "report.html").read_text(encoding="utf-8")
 
 
 def test_page_parts_escape_what_they_are_given() -> None:
     nasty = "<i>&'\""
-    parts = [page.table([nasty], [[nasty]]), page.facts({nasty: nasty}), page.verdicts([(nasty, nasty, False)])]
-    parts += [page.section(nasty, page.paragraph(nasty)), page.folded(nasty), page.figure("<svg></svg>", nasty)]
-    assert "i" not in checked(page.page(nasty, nasty, parts)).seen
-
-
-def test_svg_of_two_plots_can_stand_in_one_page() -> None:
-    text = (
-        '<?xml version="1.0"?><!DOCTYPE svg "http://x"><svg xmlns="http://www.w3.org/2000/svg" width="9pt" '
-        'viewBox="0 0 72 36"><metadata>http://x</metadata><g id="a"/><use xlink:href="#a" clip-path="url(#a)"/></svg>'
-    )
-    assert inline_svg(text, "p") == (
-        '<svg viewBox="0 0 72 36" style="max-width: 96px" role="img"><g id="p-a"/>'
-        '<use href="#p-a" clip-path="url(#p-a)"/></svg>'
-    )
-
-
-def test_the_machine_is_described_also_where_the_system_says_little(tmp_path: Path) -> None:
-    facts = machine.describe_machine()
-    assert {"Processor", "Cores", "Memory", "System", "Python", "Kernels", "Libraries"} <= facts.keys()
-    assert "numpy" in facts["Libraries"]
-    assert machine.processor_name(tmp_path / "missing")
-    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Fast One\n")
-    assert machine.processor_name(tmp_path / "cpuinfo") == "Fast One"
+    parts = [
+        report.html_table([nasty], [[nasty]]),
+        report.facts({nasty: nasty}),
+        report.verdicts([(nasty, nasty, False)]),
+    ]
+    parts += [report.section(nasty, report.paragraph(nasty)), report.folded(nasty), report.figure("<svg></svg>", nasty)]
+    assert "i" not in checked(report.page(nasty, nasty, parts)).seen
 
 
 def test_a_study_is_read_back_and_damaged_records_count_as_missing(own_folder: Path) -> None:
-    study = create_study(own_folder / "s", plan([cell(1)]))
+    study = create_study(own_folder / "s", design([cell(1)]))
     place = Place(cell(1), 1)
     study.clear(place)
     assert study.read_record(place) is None
@@ -150,11 +133,11 @@ def test_a_study_is_read_back_and_damaged_records_count_as_missing(own_folder: P
     assert study.read_record(Place(cell(1), 2)) is None
     study.record(place).write_text('{"format": 1')
     assert study.read_record(place) is None
-    assert open_study(study.path).plan == study.plan
+    assert open_study(study.path).design == study.design
 
 
 def test_a_study_that_runs_already_or_is_damaged_is_refused(own_folder: Path) -> None:
-    study = create_study(own_folder / "s", plan([cell(1)]))
+    study = create_study(own_folder / "s", design([cell(1)]))
     with (
         study.locked(),
         pytest.raises(UsageError, match="is being run by another process"),
@@ -162,12 +145,12 @@ def test_a_study_that_runs_already_or_is_damaged_is_refused(own_folder: Path) ->
     ):
         pass
     with pytest.raises(UsageError, match="exists and is not empty"):
-        create_study(study.path, study.plan)
+        create_study(study.path, study.design)
     (study.path / "plan.json").write_text('{"options": {"model": 3}}')
     with pytest.raises(DataError, match=r"plan\.json' is damaged"):
         open_study(study.path)
 
 
-def test_a_plan_knows_its_request(own_folder: Path) -> None:
-    made = plan([cell(1), cell(2)], target="accuracy=0.9", workers=(1, 2), run={"image_size": (8, 8)})
-    assert Plan.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+def test_a_design_knows_its_options(own_folder: Path) -> None:
+    made = design([cell(1), cell(2)], target="accuracy=0.9", workers=(1, 2), run={"image_size": (8, 8)})
+    assert StudyDesign.from_dict(json.loads(json.dumps(made.to_dict()))) == made

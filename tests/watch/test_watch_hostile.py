@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from ringlet.cli.main import main
 from ringlet.errors import DataError
 from ringlet.study.measurement import read_measurement
-from ringlet.watch.document import Cursor
+from ringlet.watch.pages import Cursor, save_page
 from ringlet.watch.run_view import RunView
-from ringlet.watch.saved import save_page
 from ringlet.watch.server import Hub
 
 MAX_DOCUMENT = 200_000

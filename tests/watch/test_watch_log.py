@@ -9,12 +9,10 @@ import pytest
 from watched import STEPS, LoggedRun
 
 from ringlet.training.run_lock import RunLock
-from ringlet.watch.document import Cursor
-from ringlet.watch.folder import find_run, read_picture
-from ringlet.watch.log import LogFollower
+from ringlet.watch.pages import Cursor
 from ringlet.watch.ranks import telling_ranks
-from ringlet.watch.run_view import RunView
-from ringlet.watch.series import Series
+from ringlet.watch.run_files import LogFollower, find_run, read_picture
+from ringlet.watch.run_view import RunView, Series
 
 
 def write(path: Path, *lines: object) -> None:
@@ -46,7 +44,7 @@ def test_a_log_that_was_cut_is_read_from_its_beginning(tmp_path, grown_again):
     after = events("a", "d", "e", "f", "g") if grown_again else events("a")
     write(path, *after)
     news = log.look()
-    assert news.started_anew
+    assert news.started_over
     assert news.records == after
 
 
@@ -100,7 +98,7 @@ def test_of_many_ranks_those_at_both_ends_of_waiting_are_shown():
     assert telling_ranks(rows[:3], 4) == [0, 1, 2]
 
 
-def test_a_view_has_every_figure_of_a_run(tmp_path):
+def test_a_view_has_every_metric_of_a_run(tmp_path):
     run = LoggedRun(tmp_path / "run")
     run.epoch(1)
     run.stale(1)
@@ -115,7 +113,7 @@ def test_a_view_has_every_figure_of_a_run(tmp_path):
     assert view.series["axis:epoch"].y[STEPS - 1 : STEPS + 1] == [1.0, 1.1]
     assert view.series["throughput:epochs"].y == [90.0, 90.0]
     assert view.series["throughput:steps"].y == [9.0] * 2 * STEPS
-    ranks = view.ranks.document()
+    ranks = view.ranks.document
     assert ranks["shares"]["last"]["exchange"] == pytest.approx(0.15)
     assert ranks["total"][0]["seconds"]["compute"] == pytest.approx(1.0)
     assert view.staleness.document == {"epoch": 1, "mean": 1.5, "max": 3.0, "histogram": [1, 5, 2, 1]}
@@ -129,7 +127,7 @@ def test_a_cursor_gives_what_a_page_lacks(tmp_path):
     view, cursor = RunView(run.path, max_points=25), Cursor()
     view.look()
     first = cursor.take([view])["runs"][0]
-    assert first["anew"]
+    assert first["is_new"]
     assert len(first["series"]["step:loss"]["x"]) == STEPS
     assert cursor.take([view]) == {}
     run.epoch(2)
@@ -142,12 +140,12 @@ def test_a_cursor_gives_what_a_page_lacks(tmp_path):
     assert cursor.take([view])["runs"][0]["series"]["step:loss"]["start"] == 0, "it was thinned"
     run.events.write_text("")
     view.look()
-    assert cursor.take([view])["runs"][0]["anew"]
+    assert cursor.take([view])["runs"][0]["is_new"]
 
 
 def test_hostile_values_do_no_harm(tmp_path):
     path = tmp_path / "events.ndjson"
-    many = {f"figure {number}": 1.0 for number in range(1000)}
+    many = {f"metric {number}": 1.0 for number in range(1000)}
     write(
         path,
         {"event": "run_started", "time": "never", "num_workers": 10**400, "config": [1], "model": "m" * 10_000},

@@ -22,7 +22,7 @@ PAINTED = """[...document.querySelectorAll('.chart canvas')].filter(canvas => {
   const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   return new Uint32Array(image.data.buffer).some(pixel => pixel !== 0);
 }).length"""
-DRAWN = "[...Charts.made.get('figure:loss').plot.data[1]].filter(value => value !== null && value !== undefined).length"
+DRAWN = "[...Charts.made.get('metric:loss').plot.data[1]].filter(value => value !== null && value !== undefined).length"
 
 
 OUTSIDE = """[...document.querySelectorAll('.chart')].flatMap(card => {
@@ -69,7 +69,7 @@ def test_a_finished_run_is_shown(browser, trained):
         assert "finished" in browser.evaluate("document.querySelector('#notes li p').textContent")
         for axis in ("epoch", "time"):
             browser.evaluate(f"document.querySelector('[data-axis={axis}]').click()")
-            last = browser.evaluate("Charts.made.get('figure:loss').plot.data[0].at(-1)")
+            last = browser.evaluate("Charts.made.get('metric:loss').plot.data[0].at(-1)")
             assert last == browser.evaluate(f"Runs.last(Runs.one, 'axis:{axis}')")
         before = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         browser.evaluate("document.querySelector('#theme').click(); document.querySelector('#logarithmic').click()")

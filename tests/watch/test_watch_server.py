@@ -12,7 +12,7 @@ from watched import LoggedRun, Watched
 
 from ringlet.cli.main import main
 from ringlet.training.events import EventLog
-from ringlet.watch import assets
+from ringlet.watch import pages
 
 
 def test_only_this_machine_is_answered_and_ctrl_c_is_a_good_end(tmp_path: Path):
@@ -24,7 +24,7 @@ def test_only_this_machine_is_answered_and_ctrl_c_is_a_good_end(tmp_path: Path):
     with Watched(run.path) as watched:
         page = watched.ask()
         assert page.status == 200
-        assert page.headers["content-security-policy"] == assets.SERVED_POLICY
+        assert page.headers["content-security-policy"] == pages.SERVED_POLICY
         assert page.headers["x-content-type-options"] == "nosniff"
         assert b"<script>" not in page.body
         for host in ("evil.example", f"evil.example:{watched.port}", "127.0.0.1.evil.example", "0.0.0.0"):
@@ -33,8 +33,8 @@ def test_only_this_machine_is_answered_and_ctrl_c_is_a_good_end(tmp_path: Path):
             assert b"Ringlet" not in refused.body
         assert watched.ask(Host=f"localhost:{watched.port}").status == 200
         assert watched.ask(method="POST").status == 405
-        for name in (*assets.STYLES, *assets.SCRIPTS):
-            assert watched.ask(f"/static/{name}").body.decode() == assets.read(name)
+        for name in (*pages.STYLES, *pages.SCRIPTS):
+            assert watched.ask(f"/static/{name}").body.decode() == pages.read(name)
         for path in (
             "/static/index.html",
             "/static/../server.py",

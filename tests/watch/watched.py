@@ -64,8 +64,8 @@ class LoggedRun:
             self.tell(StepFinished(epoch, self.step, number, 9, 0.01, {"loss": value, "accuracy": 0.5}, {}))
         self.tell(ValidationStarted(epoch, 10))
         self.tell(PhasesMeasured(epoch, PHASES, ((0.1, 0.2, 0.3, 0.3, 0.1), (0.1, 0.3, 0.3, 0.1, 0.2))))
-        figures = {"loss": 1 / epoch, "accuracy": 0.5, "val_loss": 2 / epoch, "val_accuracy": 0.6}
-        self.tell(EpochFinished(epoch, self.num_epochs, self.step, figures, 0.01, 90, 1.0, 0.1, 90.0))
+        metrics = {"loss": 1 / epoch, "accuracy": 0.5, "val_loss": 2 / epoch, "val_accuracy": 0.6}
+        self.tell(EpochFinished(epoch, self.num_epochs, self.step, metrics, 0.01, 90, 1.0, 0.1, 90.0))
 
     def resume(self, cause: str) -> None:
         """Workers were started again."""

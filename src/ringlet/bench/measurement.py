@@ -1,17 +1,14 @@
-"""Times of collectives: contenders take turns, so that a noisy moment meets all of them."""
+"""Times of collectives: contenders take turns on the same ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
-from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from ringlet.bench.contenders import Call, Contender
-from ringlet.comm.contract import Communicator, Op
+from ringlet.bench.contenders import Contender
+from ringlet.bench.timing import Variant, take_turns
+from ringlet.comm.contract import Communicator
 
 ROUND_SECONDS = 0.02
 MAX_CALLS = 500
@@ -39,29 +36,8 @@ class Measurement:
 def measure(
     comm: Communicator, contenders: Sequence[Contender], collective: str, num_bytes: int, num_rounds: int
 ) -> list[Measurement]:
-    """Time every contender that has ``collective``; every rank must call and gets the same figures."""
+    """Time every contender that has ``collective``; every rank must call and gets the same times."""
     calls = {contender.name: contender.prepare(collective, num_bytes) for contender in contenders}
-    present = {name: call for name, call in calls.items() if call is not None}
-    counts = {name: _num_calls(comm, call) for name, call in present.items()}
-    times: dict[str, list[float]] = {name: [] for name in present}
-    for _ in range(num_rounds):
-        for name, call in present.items():
-            times[name].append(_round(comm, call, counts[name]))
-    return [Measurement(name, collective, num_bytes, median(times[name])) for name in present]
-
-
-def _num_calls(comm: Communicator, call: Call) -> int:
-    """So many calls as fill a round; all ranks agree on the number."""
-    call()
-    seconds = _round(comm, call, 3)
-    return max(1, min(MAX_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))
-
-
-def _round(comm: Communicator, call: Call, num_calls: int) -> float:
-    """Seconds per call on the slowest rank."""
-    comm.barrier()
-    start = perf_counter()
-    for _ in range(num_calls):
-        call()
-    seconds = (perf_counter() - start) / num_calls
-    return float(comm.allreduce(np.array([seconds]), Op.MAX)[0])
+    variants = [Variant(name, call) for name, call in calls.items() if call is not None]
+    take_turns(variants, num_rounds, comm=comm, round_seconds=ROUND_SECONDS, max_calls=MAX_CALLS)
+    return [Measurement(variant.name, collective, num_bytes, variant.median) for variant in variants]

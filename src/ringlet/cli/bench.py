@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringlet.cli.launching import HostFile, Hosts, Launcher, NumWorkers, launch_plan, start_workers
-from ringlet.errors import EXIT_OK, UnknownNameError, UsageError
+from ringlet.errors import EXIT_OK, UnknownNameError
 
 if TYPE_CHECKING:
     from ringlet.bench.measurement import Measurement
@@ -47,12 +47,11 @@ def bench(
     does: the data already lie in memory that all workers of a machine share. In brackets: how many times as long as
     Ringlet's collective.
     """
-    from ringlet.bench.report import check_plot, parse_size
+    from ringlet.bench.plotting import check_plot
+    from ringlet.bench.report import parse_sizes
 
-    chosen_sizes = [parse_size(size) for size in sizes.split(",") if size.strip()]
+    chosen_sizes = parse_sizes(sizes)
     chosen = _collectives(collectives)
-    if not chosen_sizes:
-        raise UsageError("no sizes: expected bytes such as 1k,4M")
     if plot is not None:
         check_plot(plot)
     if num_workers is None and hosts is None and hostfile is None and not _joined():
@@ -101,20 +100,20 @@ def _measure_and_report(collectives: list[str], sizes: list[int], rounds: int, p
 
 
 def _report(comm: Communicator, measurements: list[Measurement], plot: Path | None, json: bool) -> None:
-    from ringlet.bench.report import draw, table_rows
+    from ringlet.bench import report
     from ringlet.cli import display
 
     machines = len(comm.local_sizes)
     where = "one machine" if machines == 1 else f"{machines} machines"
     title = f"{comm.size} workers on {where} ({comm.name})"
     if plot is not None:
-        draw(plot, measurements, title)
+        report.plot(measurements, title).save(plot)
     if json:
         about = {"workers": comm.size, "machines": machines, "communicator": comm.name}
         display.print_json({**about, "measurements": [entry.to_dict() for entry in measurements]})
         return
     display.heading(f"**** {title}")
-    display.results_console().print(display.table(*table_rows(measurements)))
+    display.results_console().print(display.table(*report.table_rows(measurements)))
     if plot is not None:
         display.note(f"plot: {plot}")
 

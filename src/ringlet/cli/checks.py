@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any, Literal
+
+from ringlet.machine import describe_machine, versions
 
 OPTIONAL_LIBRARIES = (
     ("MPI", "mpi4py", "mpi"),
@@ -58,12 +58,13 @@ class Check:
 
 def all_checks() -> list[Check]:
     """Every check, in the order in which they are shown."""
+    machine = describe_machine()
     return [
-        Check("Ringlet", "ok", _ringlet_version()),
-        _python(),
+        Check("Ringlet", "ok", machine.versions["ringlet"]),
+        Check("Python", "ok", f"{machine.python} on {machine.system} {machine.architecture}"),
         *(_needed(name) for name in NEEDED_LIBRARIES),
         *_kernels(),
-        Check("Cores", "ok", f"{_num_cores()} usable"),
+        Check("Cores", "ok", f"{machine.cores} usable"),
         *_blas(),
         *(_optional(*entry) for entry in OPTIONAL_LIBRARIES),
         Check("Engines", "ok", _engines()),
@@ -86,28 +87,8 @@ def tuning_choices() -> dict[str, str]:
     return {str(key): value for key, value in entries if isinstance(value, str)}
 
 
-def _ringlet_version() -> str:
-    from ringlet import __version__
-
-    return __version__
-
-
-def _python() -> Check:
-    found = (
-        f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}"
-    )
-    return Check("Python", "ok", found)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _needed(name: str) -> Check:
-    version = _version(name)
+    version = versions(name).get(name)
     if version is None:
         return Check(name, "broken", "not installed", f"pip install {name}")
     return Check(name, "ok", version)
@@ -116,7 +97,7 @@ def _needed(name: str) -> Check:
 def _optional(title: str, module: str, extra: str) -> Check:
     if find_spec(module) is None:
         return Check(title, "missing", "not installed", INSTALL.format(extra=extra))
-    return Check(title, "ok", _version(module) or "installed")
+    return Check(title, "ok", versions(module).get(module, "installed"))
 
 
 def _engines() -> str:
@@ -145,10 +126,6 @@ def _kernels() -> list[Check]:
         Check("Instruction set", "ok", f"{kernels.instruction_set()} in use"),
         Check("Kernel threads", "ok", str(kernels.num_threads())),
     ]
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _blas() -> list[Check]:

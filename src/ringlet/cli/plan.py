@@ -7,27 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringlet.cli.options import RunCommand, with_run_options
+from ringlet.cli.options import COMMON, RunCommand, with_run_options
 from ringlet.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
-    from ringlet.planning.planner import Plan, Request
+    from ringlet.planning.planner import CapacityPlan, PlanOptions
 
 EXAMPLES = (
     ("ringlet plan --model vgg16_bn --dataset cifar10 --network 10gbe", "1 to 4,096 workers like this machine"),
     ("ringlet plan --model resnet50 --dataset imagenet --sample-seconds 0.004 --network 25gbe", "machines not at hand"),
     ("ringlet plan --model simplecnn --dataset mnist --global-batch-size 512 --plot plan.png", "a fixed batch, drawn"),
 )
-RUN_OPTIONS = frozenset(
-    (
-        *("model", "model_options", "input_shape", "num_classes"),
-        *("dataset", "dataset_path", "dataset_train_path", "dataset_test_path", "use_synthetic_data", "num_samples"),
-        *("image_size", "validation_split", "local_batch_size", "global_batch_size", "loss_func", "dtype", "seed"),
-        *("optimizer", "momentum", "clip_norm", "engine", "device", "threads", "kernels", "exact"),
-        *("strategy", "overlap", "compression"),
-    )
-)
-"""Options of a run that change what it costs."""
+_SECTIONS = ("model", "dataset", "optimizer", "engine", "strategy")
+_OF_TRAINING = ("local_batch_size", "global_batch_size", "loss", "loss_func", "dtype", "seed", "clip_norm")
 _MACHINE, _LINKS = "The machine: measured, unless one of these says how fast it is", "Links between workers"
 
 
@@ -108,14 +100,14 @@ def plan(
     machines are as this one, joined by the described network. --local-batch-size fixes the work of a worker,
     --global-batch-size that of a step.
     """
-    from ringlet.planning.planner import Described, make_plan
-    from ringlet.planning.quantities import parse_seconds, parse_size
+    from ringlet.bench.quantities import parse_seconds, parse_size
+    from ringlet.planning.planner import DescribedMachine, make_plan
 
     if plot is not None:
-        from ringlet.bench.report import check_plot
+        from ringlet.bench.plotting import check_plot
 
         check_plot(plot)
-    described = Described(
+    described = DescribedMachine(
         None if compute_seconds is None else parse_seconds("compute_seconds", compute_seconds),
         None if sample_seconds is None else parse_seconds("sample_seconds", sample_seconds),
         flops,
@@ -124,7 +116,7 @@ def plan(
     )
     links = {"network": network, "latency": latency, "bandwidth": bandwidth, "efficiency": efficiency}
     links |= {"local_latency": local_latency, "local_bandwidth": local_bandwidth}
-    request = _request(
+    wanted = _plan_options(
         values,
         workers,
         network=_links(network_file, links | {"workers_per_machine": workers_per_machine}),
@@ -138,23 +130,23 @@ def plan(
     )
     from ringlet.cli import display
 
-    found = make_plan(request, display.note)
+    found = make_plan(wanted, display.note)
     if plot is not None:
-        from ringlet.planning.plots import draw
+        from ringlet.planning import report
 
-        draw(plot, found)
+        report.plot(found).save(plot)
     _print(found, plot, json=json)
     return EXIT_OK
 
 
-def _request(values: dict[str, Any], workers: str | None, **options: Any) -> Request:
+def _plan_options(values: dict[str, Any], workers: str | None, **options: Any) -> PlanOptions:
     from ringlet.config import gather
-    from ringlet.planning.planner import DEFAULT_COUNTS, Request
+    from ringlet.planning.planner import DEFAULT_COUNTS, PlanOptions
 
     given = {name: value for name, value in values.items() if value is not None}
     config = gather(options=given).build()
     counts = DEFAULT_COUNTS if workers is None else tuple(_count(text) for text in workers.split(","))
-    return Request(config, counts, **options)
+    return PlanOptions(config, counts, **options)
 
 
 def _count(text: str) -> int:
@@ -171,7 +163,7 @@ def _links(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     return values | {name: value for name, value in given.items() if value is not None}
 
 
-def _print(found: Plan, plot: Path | None, *, json: bool) -> None:
+def _print(found: CapacityPlan, plot: Path | None, *, json: bool) -> None:
     from ringlet.cli import display
     from ringlet.planning import report
 
@@ -189,8 +181,24 @@ def _print(found: Plan, plot: Path | None, *, json: bool) -> None:
         console.print(sentence)
 
 
+def _is_offered(name: str) -> bool:
+    """Whether an option of a run changes what it costs."""
+    section, _, rest = name.partition(".")
+    if name in COMMON or not rest:
+        common = ("model", "dataset", "image_size", "optimizer", "strategy", "engine")
+        return name in common or name in _OF_TRAINING or (name not in COMMON and _path(name)[0] in _SECTIONS)
+    return section in _SECTIONS or (section == "training" and rest in _OF_TRAINING)
+
+
+def _path(name: str) -> tuple[str, ...]:
+    from ringlet.config.run_config import locate
+
+    alias = locate(name)
+    return ("",) if alias is None else alias.path
+
+
 def command() -> Any:
     """The command for the root group."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command("plan", cls=RunCommand)(with_run_options(plan, RUN_OPTIONS.__contains__))
+    app.command("plan", cls=RunCommand)(with_run_options(plan, _is_offered))
     return typer.main.get_command(app)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringlet.cli.launching import Hosts, Launcher
-from ringlet.cli.options import RunCommand, with_run_options
+from ringlet.cli.options import COMMON, RunCommand, with_run_options
 from ringlet.errors import EXIT_FAILED, EXIT_OK, InterruptedRunError, UsageError
 from ringlet.output_streams import outlive_output
-from ringlet.study.names import OWN_RUN_OPTIONS
 
 if TYPE_CHECKING:
     from ringlet.study.directory import StudyDirectory
-    from ringlet.study.runner import Step
+    from ringlet.study.runner import RunProgress
     from ringlet.study.summary import Summary
     from ringlet.study.tables import TextTable
 
@@ -120,9 +119,9 @@ def _target(metric: str | None, accuracy: float | None) -> str | None:
 def _open(target: Path | None, study_dir: Path | None, given: dict[str, Any]) -> StudyDirectory:
     """The study of a directory, or a new one from a file and options."""
     from ringlet.cli import display
+    from ringlet.study.design import prepare
     from ringlet.study.directory import create_study, default_path, is_study, open_study
     from ringlet.study.options import read_options
-    from ringlet.study.preparation import prepare
 
     if target is not None and (target.is_dir() or target.suffix != ".toml"):
         if given or study_dir is not None:
@@ -133,10 +132,10 @@ def _open(target: Path | None, study_dir: Path | None, given: dict[str, Any]) ->
     if study_dir is not None and is_study(study_dir):
         raise UsageError(f"'{study_dir}' holds a study already. To go on with it: ringlet study {study_dir}")
     options, remarks = read_options(target, os.environ, given)
-    plan, more = prepare(options)
+    design, more = prepare(options)
     for remark in (*remarks, *more):
         display.note(remark)
-    return create_study(study_dir or default_path(options.model), plan)
+    return create_study(study_dir or default_path(options.model), design)
 
 
 def _flags(given: dict[str, Any], study_dir: Path | None) -> str:
@@ -148,14 +147,14 @@ def _run(opened: StudyDirectory, *, retry_failed: bool) -> bool:
     from ringlet.cli import display
     from ringlet.study.runner import run_study
 
-    options, cells = opened.plan.options, opened.plan.cells
+    options, cells = opened.design.options, opened.design.cells
     repeats = f"{options.repeats} repeat{'s' if options.repeats > 1 else ''}"
     runs = f"{len(cells)} cells, {repeats}: {len(cells) * options.repeats} runs"
     display.heading(f"**** Study {opened.path}: {runs}")
     return run_study(opened, _show, retry_failed=retry_failed)
 
 
-def _show(step: Step) -> None:
+def _show(step: RunProgress) -> None:
     """One line on stderr for every run that has ended."""
     from ringlet.cli import display
     from ringlet.study.verdicts import word
@@ -186,16 +185,16 @@ def _duration(seconds: float) -> str:
 def _interruption(opened: StudyDirectory) -> str:
     from ringlet.study.runner import missing_runs
 
-    total = len(opened.plan.cells) * opened.plan.options.repeats
+    total = len(opened.design.cells) * opened.design.options.repeats
     done = total - len(missing_runs(opened))
     return f"{done} of {total} runs are done and kept. To go on: ringlet study {opened.path}"
 
 
 def _print(opened: StudyDirectory, summary: Summary, *, by_epoch: bool) -> None:
     """Tables and verdicts on stdout, the names of files on stderr."""
+    from ringlet.bench.plotting import can_draw
     from ringlet.cli import display
     from ringlet.study import tables
-    from ringlet.study.plots import can_draw
     from ringlet.study.report import NO_PLOTS
     from ringlet.study.verdicts import all_verdicts
 
@@ -218,8 +217,17 @@ def _print_table(table: TextTable) -> None:
     display.results_console().print(display.table(table.columns, table.rows))
 
 
+def _is_offered(name: str) -> bool:
+    """Whether an option of a run applies to all runs of a study."""
+    if name in COMMON:
+        return name in ("dataset", "image_size", "optimizer", "learning_rate", "schedule", "shards", "seed")
+    from ringlet.study.options import is_set_by_study
+
+    return not is_set_by_study(name)
+
+
 def command() -> Any:
     """The command for the root group."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command("study", cls=RunCommand)(with_run_options(study, lambda name: name not in OWN_RUN_OPTIONS))
+    app.command("study", cls=RunCommand)(with_run_options(study, _is_offered))
     return typer.main.get_command(app)

@@ -46,7 +46,7 @@ def watch(
     outlive_output()
     views = [RunView(path) for path in _chosen(runs or [])]
     if save is not None:
-        from ringlet.watch.saved import save_page
+        from ringlet.watch.pages import save_page
 
         save_page(views, save)
         print(save)
@@ -61,7 +61,7 @@ def watch(
 
 def _chosen(given: list[Path]) -> list[Path]:
     from ringlet.errors import UsageError
-    from ringlet.watch.folder import find_run, newest_runs
+    from ringlet.watch.run_files import find_run, newest_runs
 
     if given:
         return [find_run(path) for path in dict.fromkeys(given)]

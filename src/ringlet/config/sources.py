@@ -73,6 +73,12 @@ def _parse_into(settings: Settings, given: Given, problems: list[str]) -> None:
         problems.append(f"{given.origin}: expected {error}, received {shown(given.value)}")
 
 
+def is_option(variable: str) -> bool:
+    """Whether an environment variable gives an option of a run."""
+    name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+    return variable.startswith(ENVIRONMENT_PREFIX) and (name in WITHOUT_EFFECT or locate(name) is not None)
+
+
 def _from_environment(environment: Mapping[str, str], remarks: list[str]) -> list[tuple[str, str, str]]:
     """(option, text, variable) of every variable that names an option; a near miss becomes a remark.
 
@@ -83,7 +89,7 @@ def _from_environment(environment: Mapping[str, str], remarks: list[str]) -> lis
         if not variable.startswith(ENVIRONMENT_PREFIX) or not environment[variable]:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
-        if name in WITHOUT_EFFECT or locate(name) is not None:
+        if is_option(variable):
             found.append((name, environment[variable], variable))
         elif near := get_close_matches(name, flat_names(), n=1, cutoff=0.9):
             remarks.append(f"environment variable {variable} is no option; {ENVIRONMENT_PREFIX}{near[0].upper()} is")

@@ -105,7 +105,7 @@ def binding(found: Forecast, goal: Goal) -> str:
         return "memory"
     if not has_samples(found, goal):
         return "samples"
-    parts = asdict(found.parts)
+    parts = asdict(found.breakdown)
     if parts["data"] > parts["compute"]:
         return "data"
     losses = {name: seconds for name, seconds in parts.items() if name not in ("compute", "data")}

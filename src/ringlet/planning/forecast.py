@@ -12,32 +12,42 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
-from ringlet.comm.compression import HalfPrecision, NoCompression, TopK, parse_compression
-from ringlet.config.strategy_choice import StrategyChoice
+from ringlet.comm.compression import CompressionConfig, Exact, HalfPrecision, TopK
+from ringlet.engines.engine import Engine
+from ringlet.engines.native import Native
 from ringlet.errors import UsageError
 from ringlet.models.spec import ModelSpec
-from ringlet.planning import collectives, overlap
-from ringlet.planning.collectives import NOTHING, Cost
-from ringlet.planning.machine import Machine
-from ringlet.planning.network import Network
-from ringlet.planning.overlap import Message
-from ringlet.planning.stragglers import slowdown
+from ringlet.planning.network import (
+    NOTHING,
+    Cost,
+    Message,
+    Network,
+    between_machines,
+    exposed_cost,
+    gather,
+    inside_machine,
+    ring_bytes,
+    total_cost,
+)
+from ringlet.planning.speed import MachineSpeed, slowdown
 from ringlet.planning.workload import Workload, cut_buckets
+from ringlet.strategies.contract import StrategyConfig
 from ringlet.strategies.memory import PROCESS_BYTES, Memory, worker_memory
 from ringlet.strategies.ownership import BLOCK, BUCKET_BLOCKS
+from ringlet.strategies.synchronous import SyncConfig
 
 INDEX_BYTES = 4
 """Top-k sends an index with every value."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepBreakdown:
     """Seconds of a step, by cause."""
 
     compute: float
     """The pass of a worker alone."""
     data: float
-    """Batches and figures, as far as the same cores make them."""
+    """Batches and metrics, as far as the same cores make them."""
     sharing: float
     """What workers of one machine slow each other down by computing at once."""
     stragglers: float
@@ -62,7 +72,7 @@ class Forecast:
     num_machines: int
     local_batch_size: int
     global_batch_size: int
-    parts: Parts
+    breakdown: StepBreakdown
     memory: Memory
     network_bytes: float
     """What a worker sends to other machines (or devices) in a step, on average over steps."""
@@ -76,7 +86,7 @@ class Forecast:
     @property
     def step_seconds(self) -> float:
         """Time of a step."""
-        return self.parts.step
+        return self.breakdown.step
 
     @property
     def samples_per_second(self) -> float:
@@ -101,7 +111,7 @@ class Forecast:
             "samples_per_second": self.samples_per_second,
             "speed_up": self.speed_up,
             "efficiency": self.efficiency,
-            "parts": asdict(self.parts),
+            "parts": asdict(self.breakdown),
             "overlapped": self.overlapped,
             "memory": self.memory.to_dict(),
             "network_bytes": self.network_bytes,
@@ -115,13 +125,11 @@ class Scenario:
 
     spec: ModelSpec
     workload: Workload
-    machine: Machine
+    machine: MachineSpeed
     network: Network
     algorithm: str = "hierarchical"
-    overlap: str = "auto"
-    compression: str = "none"
-    strategy: StrategyChoice = field(default_factory=StrategyChoice)
-    engine: str = "native"
+    strategy: StrategyConfig = field(default_factory=SyncConfig)
+    engine: Engine = field(default_factory=Native)
     loss: str = "categorical_cross_entropy"
     bucket_bytes: int | None = None
     """Of one message; None: as Ringlet cuts them, a megabyte for each worker of a machine."""
@@ -129,30 +137,40 @@ class Scenario:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.strategy.name not in ("sync", "average", "bmuf"):
+        if self.strategy.steps_between_rounds is None:
             raise UsageError(
                 f"strategy = {self.strategy.name}: its workers never meet, so a step of all of them has no time to "
                 "forecast. Plan sync, average:K or bmuf:K; `ringlet study` measures the others"
             )
-        collectives.between_machines(self.algorithm, 0, 2 * self.network.workers_per_machine, self.network)
-        parse_compression(self.compression)
+        between_machines(self.algorithm, 0, 2 * self.network.workers_per_machine, self.network)
+
+    @property
+    def overlap(self) -> str:
+        """Whether gradients are exchanged during the backward pass: on, off or auto."""
+        return str(getattr(self.strategy, "overlap", "off"))
+
+    @property
+    def compression(self) -> CompressionConfig:
+        """Of gradients between machines; what workers average is not compressed."""
+        found: CompressionConfig = getattr(self.strategy, "compression", Exact())
+        return found
 
     @cached_property
     def averaging(self) -> bool:
         """Whether workers meet every K steps only."""
-        return self.strategy.name != "sync"
+        return not self.strategy.lockstep
 
     def forecast(self, num_workers: int, local_batch_size: int) -> Forecast:
         """One number of workers, each with so many samples; speed-up and epoch are filled in by ``series``."""
         messages = [] if num_workers == 1 else self._messages(num_workers)
         sharing = self.network.on_a_machine(num_workers)
-        parts, overlapped = self._parts(num_workers, local_batch_size, messages)
+        breakdown, overlapped = self._breakdown(num_workers, local_batch_size, messages)
         return Forecast(
             num_workers=num_workers,
             num_machines=self.network.machines(num_workers),
             local_batch_size=local_batch_size,
             global_batch_size=num_workers * local_batch_size,
-            parts=parts,
+            breakdown=breakdown,
             memory=self.memory(num_workers, local_batch_size),
             network_bytes=self._network_bytes(num_workers),
             shared_bytes=(sharing - 1) / sharing * self._round_bytes / self._every
@@ -175,13 +193,15 @@ class Scenario:
             process_bytes=self.machine.process_bytes or PROCESS_BYTES,
         )
 
-    def _parts(self, num_workers: int, local_batch_size: int, messages: list[Message]) -> tuple[Parts, bool]:
+    def _breakdown(
+        self, num_workers: int, local_batch_size: int, messages: list[Message]
+    ) -> tuple[StepBreakdown, bool]:
         machine, together = self.machine, self.network.on_a_machine(num_workers)
         alone = machine.pass_seconds(1, local_batch_size)
         shared = max(alone, machine.pass_seconds(together, local_batch_size))
         factor = slowdown(machine.sample(together), num_workers, every=self._every, seed=self.seed)
         visible, overlapped = self._visible(messages, shared * factor)
-        parts = Parts(
+        breakdown = StepBreakdown(
             compute=alone,
             data=machine.data_seconds(together, local_batch_size),
             sharing=shared - alone,
@@ -190,14 +210,14 @@ class Scenario:
             latency=visible.latency / self._every,
             transfer=visible.transfer / self._every,
         )
-        return parts, overlapped
+        return breakdown, overlapped
 
     def _visible(self, messages: list[Message], pass_seconds: float) -> tuple[Cost, bool]:
-        """What a step waits for, and whether the exchange hides behind the pass."""
-        after = overlap.total(messages)
+        """What a step waits for, and whether the exchange hides in the pass."""
+        after = total_cost(messages)
         if self.averaging or self.overlap == "off" or not messages:
             return after, False
-        during = overlap.exposed(messages, pass_seconds)
+        during = exposed_cost(messages, pass_seconds)
         return (during, True) if self.overlap == "on" or during.seconds < after.seconds else (after, False)
 
     def _update_seconds(self, num_workers: int) -> float:
@@ -220,7 +240,7 @@ class Scenario:
 
     @property
     def _every(self) -> int:
-        return self.strategy.count if self.averaging else 1
+        return self.strategy.steps_between_rounds or 1
 
     @property
     def _round_bytes(self) -> int:
@@ -236,7 +256,7 @@ class Scenario:
             full = Message(1.0, self._cost(size * work.item_size, num_workers))
             return [full] * whole + ([Message(1.0, self._cost(rest, num_workers))] if rest else [])
         messages = [
-            Message(bucket.ready, self._cost(self._sent(bucket.num_elements), num_workers))
+            Message(bucket.ready, self._cost(self._sent(bucket.size), num_workers))
             for bucket in cut_buckets(work, size, whole_tensors=self.whole_tensors)
         ]
         if work.num_state:
@@ -252,15 +272,15 @@ class Scenario:
         """Of one message, over links; what happens in the memory of a measured machine is no message."""
         inside = NOTHING
         if not self.machine.is_measured:
-            inside = collectives.inside_machine(self.algorithm, num_bytes, num_workers, self.network)
+            inside = inside_machine(self.algorithm, num_bytes, num_workers, self.network)
         if compressed and isinstance(self._method, TopK):
             members = num_workers if self.algorithm == "ring" else self.network.machines(num_workers)
-            return inside + collectives.gather(num_bytes, members, self.network.between) if members > 1 else inside
-        return inside + collectives.between_machines(self.algorithm, num_bytes, num_workers, self.network)
+            return inside + gather(num_bytes, members, self.network.between) if members > 1 else inside
+        return inside + between_machines(self.algorithm, num_bytes, num_workers, self.network)
 
     @cached_property
     def _method(self) -> object:
-        return NoCompression() if self.averaging else parse_compression(self.compression)
+        return self.compression.build()
 
     def _sent(self, num_elements: int) -> int:
         """Bytes that so many gradients become."""
@@ -279,6 +299,6 @@ class Scenario:
         members, part = (num_workers, 1) if flat else (machines, together)
         if isinstance(self._method, TopK):
             return (members - 1) * sent / part
-        between = collectives.ring_bytes(sent, members) / part
-        inside = 0.0 if self.machine.is_measured or flat else collectives.ring_bytes(sent, together)
+        between = ring_bytes(sent, members) / part
+        inside = 0.0 if self.machine.is_measured or flat else ring_bytes(sent, together)
         return (between + inside) / self._every

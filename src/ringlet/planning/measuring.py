@@ -1,6 +1,6 @@
 """A short measurement of this machine on real ranks: passes without any exchange, and exchanges without any pass.
 
-Every rank trains for itself (``Trainer``: batches, forward, backward, figures, the log), alone and with others at once;
+Every rank trains for itself (``Trainer``: batches, forward, backward, metrics, the log), alone and with others at once;
 in between it repeats the pass alone, on one batch. The latter says how much passes vary: in a run they also vary
 because a thread that makes batches ahead takes its turns on the same core, but that evens out, since it gets ahead
 while a worker waits for others. Exchanges are those of the synchronous strategy on buffers of a few fixed sizes; before
@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from time import perf_counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ringlet.bench.timing import Variant, take_turns, turns
 from ringlet.comm.contract import Op
 from ringlet.config import RunConfig
 from ringlet.kernels.contract import padded_lanes
 from ringlet.launch import run
 from ringlet.launch.available import total_bytes
 from ringlet.launch.cores import usable_cores
-from ringlet.planning.machine import Machine
+from ringlet.planning.speed import MachineSpeed
+from ringlet.strategies.synchronous import SyncConfig
 from ringlet.timeline import PHASES
 
 if TYPE_CHECKING:
@@ -48,19 +50,19 @@ COMMON = 0.99
 SETTLING = 1
 """Passes at the start of an epoch, and of a turn, that do not count."""
 NOT_OF_THE_PASS = tuple(PHASES.index(name) for name in ("wait", "reduce", "exchange", "update"))
+NUM_ROUNDS, ROUND_SECONDS, MAX_CALLS = 7, 0.02, 500
+"""Of the measurement of an exchange."""
 TIMEOUT = 1800.0
 
 
-def measure_machine(
+def measure_speed(
     config: RunConfig, local_batch_size: int, *, workers_per_machine: int, num_bytes: int, seconds: float, other: bool
-) -> Machine:
+) -> MachineSpeed:
     """Start ranks and measure for about ``seconds``; ``other`` asks for a second batch size."""
     counts = worker_counts(min(usable_cores(), workers_per_machine))
     sizes = [size for place, size in enumerate(SIZES) if place == 0 or SIZES[place - 1] < num_bytes]
     batches = [local_batch_size, *([other_batch_size(config, local_batch_size)] if other else [])]
-    apart = config.replace(
-        strategy="sync", compression="none", overlap="off", local_batch_size=None, global_batch_size=None
-    )
+    apart = config.replace(strategy=SyncConfig(overlap="off"), local_batch_size=None, global_batch_size=None)
     results = run(
         measure_rank, apart.to_dict(), batches, counts, sizes, seconds, num_workers=max(counts), timeout=TIMEOUT
     )
@@ -68,12 +70,12 @@ def measure_machine(
     steps = {count: fmean(_joined(results, "steps", count)) for count in counts}
     most = max(counts)
     ratio = fmean(_joined(results, "passes", most, 1)) / fmean(passes[most]) if other else None
-    return Machine(
+    return MachineSpeed(
         local_batch_size,
         passes,
         cores=usable_cores(),
         other_batch=None if ratio is None else (batches[1], ratio),
-        lanes=config.engine == "native",
+        lanes=config.engine.knows_memory,
         besides={count: max(0.0, steps[count] - fmean(passes[count])) for count in counts},
         exchange={count: [tuple(point) for point in results[0]["exchange"][str(count)]] for count in counts},
         process_bytes=max(result["process_bytes"] for result in results),
@@ -90,7 +92,7 @@ def worker_counts(most: int) -> list[int]:
 def other_batch_size(config: RunConfig, local_batch_size: int) -> int:
     """A batch size whose pass costs something else: a quarter, or more where the vector width makes them equal."""
     quarter = max(1, local_batch_size // 4)
-    if config.engine == "native":
+    if config.engine.knows_memory:
         lanes = padded_lanes(local_batch_size)
         return quarter if padded_lanes(quarter) < lanes else 2 * lanes
     return quarter if quarter < local_batch_size else 2 * local_batch_size
@@ -108,7 +110,7 @@ def _joined(results: list[dict[str, Any]], kind: str, count: int, place: int = 0
 def measure_rank(
     options: dict[str, Any], batches: list[int], counts: list[int], sizes: list[int], seconds: float
 ) -> dict[str, Any]:
-    """What every rank does; see :func:`measure_machine`."""
+    """What every rank does; see :func:`measure_speed`."""
     from ringlet.comm import world
 
     comm = world.communicator()
@@ -142,12 +144,11 @@ def _take_turns(walker: Walker, comm: Communicator, counts: list[int], seconds: 
     passes: Turns = {str(count): [] for count in counts if comm.rank < count}
     steps: Turns = {str(count): [] for count in counts if comm.rank < count}
     num_turns = _num_turns(walker, comm, len(counts), seconds)
-    for _ in range(num_turns):
-        for count in counts:
-            for kind, measure in ((passes, walker.repeat), (steps, walker.walk)):
-                comm.barrier()
-                if comm.rank < count:
-                    kind[str(count)].append(measure(seconds / (2 * num_turns * len(counts))))
+    kinds = ((passes, walker.repeat), (steps, walker.walk))
+    for count, (kind, measure) in turns(list(product(counts, kinds)), num_turns):
+        comm.barrier()
+        if comm.rank < count:
+            kind[str(count)].append(measure(seconds / (2 * num_turns * len(counts))))
     comm.barrier()
     return passes, steps
 
@@ -160,7 +161,7 @@ def _num_turns(walker: Walker, comm: Communicator, num_counts: int, seconds: flo
 
 
 class Walker:
-    """Trains for itself, without anybody to exchange with, for as long as it is told."""
+    """Trains for itself, without anyone to exchange with, for as long as it is told."""
 
     def __init__(self, config: RunConfig, local_batch_size: int, comm: Communicator) -> None:
         from ringlet.comm.single import SingleCommunicator
@@ -246,27 +247,30 @@ def _exchanges(config: RunConfig, comm: Communicator, count: int, sizes: list[in
     points = []
     for size in sizes:
         comm.barrier()
-        seconds = 0.0 if group is None else _time(group, *_exchange(config, group, size))
+        seconds = 0.0
+        if group is not None:
+            variant = _exchange(config, group, size)
+            take_turns([variant], NUM_ROUNDS, comm=group, round_seconds=ROUND_SECONDS, max_calls=MAX_CALLS)
+            seconds = variant.median
         points.append((size, float(comm.broadcast(np.array([seconds]))[0])))
     return points
 
 
-def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> tuple[Callable[[], None], Callable[[], None]]:
-    """What a pass does to the memory that ranks share, and what the synchronous strategy does behind it."""
+def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> Variant:
+    """What the synchronous strategy does after a pass, prepared by what a pass does to the memory that ranks share."""
     from ringlet.kernels import load
     from ringlet.optim import Segment
-    from ringlet.strategies.contract import Layout
-    from ringlet.strategies.synchronous import Options, Synchronous
-    from ringlet.training.components import make_optimizer
+    from ringlet.strategies.contract import Job, Layout
 
     dtype = np.dtype(config.training.dtype)
     number = max(1, num_bytes // dtype.itemsize)
     layout = Layout((Segment(0, number, "all"),), number, 0, dtype)
-    options = Options(clip_value=config.training.clip_value, clip_norm=config.training.clip_norm, overlap="off")
-    strategy = Synchronous(comm, layout, make_optimizer(config)[0], load(config.engine.kernels), options=options)
+    kernels, training = load(config.engine.kernels), config.training
+    job = Job(comm, layout, config.optimizer, kernels, clip_value=training.clip_value, clip_norm=training.clip_norm)
+    strategy = SyncConfig(overlap="off").build(job)
     stand_in: Any = SimpleNamespace(state=SimpleNamespace(flat=np.zeros(0, dtype)))
     strategy.attach(stand_in)
-    figures = np.zeros((comm.size, 8))
+    sums = np.zeros((comm.size, 8))
 
     def touch() -> None:
         strategy.parameters.sum()
@@ -275,30 +279,10 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> tuple[Ca
     def exchange() -> None:
         strategy.begin()
         strategy.add(comm.rank, 1)
-        strategy.agree(figures)
+        strategy.agree(sums)
         strategy.update(step=1, learning_rate=1e-6, num_samples=comm.size)
 
-    return touch, exchange
-
-
-def _time(
-    comm: Communicator, prepare: Callable[[], None], call: Callable[[], None], rounds: int = 7, seconds: float = 0.02
-) -> float:
-    """The median over rounds of the mean seconds of a prepared call on the slowest rank."""
-
-    def once(number: int) -> float:
-        total = 0.0
-        for _ in range(number):
-            prepare()
-            comm.barrier()
-            start = perf_counter()
-            call()
-            total += perf_counter() - start
-        return float(comm.allreduce(np.array([total / number]), Op.MAX)[0])
-
-    once(1)
-    number = max(1, min(500, int(seconds / max(once(2), 1e-9))))
-    return median(once(number) for _ in range(rounds))
+    return Variant("exchange", exchange, prepare=touch)
 
 
 def resident_bytes() -> int:

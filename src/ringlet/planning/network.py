@@ -1,24 +1,45 @@
-"""The links over which workers talk: between machines and inside one, as two numbers each (the α-β model).
+"""What messages between workers cost: links between machines and inside one, collectives over them, and how much of an
+exchange remains visible after the pass that it hides in.
 
-A message of n bytes takes ``latency + n / bandwidth``. The bandwidth is what payload gets: the line rate times the
-*efficiency* of the protocol, the share of a line that is not headers and gaps. Reasons for the presets:
+A message of n bytes takes ``latency + n / bandwidth`` (the α-β model). The bandwidth is what payload gets: the line
+rate times the *efficiency* of the protocol, the share of a line that is not headers and gaps. Reasons for the presets:
 
 - TCP over Ethernet frames of 1,500 bytes carries 1,448 of 1,538 bytes on the wire: 94 %.
 - RoCE (version 2) with its usual packets of 1,024 bytes has 82 bytes of headers, checksums and gaps for each: 92.6 %.
 - InfiniBand: 12 of 12.5 GB/s are what NCCL's developers call the peak of a 100 Gb/s card: 96 %.
 - Latencies are those of one message as an MPI program sees it: tens of microseconds through the kernel's TCP, about two
   with RDMA. They differ from site to site: give your own (``--latency``) if you know them.
+
+An allreduce with W workers, n bytes each, latency α and payload bandwidth β per worker and direction takes, by
+algorithm:
+
+- ring (Patarasuk and Yuan 2009): 2(W - 1) α + 2 (W - 1)/W n/β; each worker sends 2 (W - 1)/W n bytes;
+- recursive halving and doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005): with the largest power of two
+  P ≤ W, 2 log2(P) α + 2 (P - 1)/P n/β, and 2 (α + n/β) more if W is not a power of two;
+- two binary trees, each for half of the data (Sanders, Speck and Träff 2009): 2 ⌈log2 W⌉ α + 2 n/β;
+- hierarchical: inside every machine first, then between machines, where the workers of a machine each exchange their
+  part through its one card: the cheaper of ring and halving over the machines for n bytes.
+
+In a flat ring the workers of a machine are neighbours, so a card carries the ring's traffic once; every hop of the ring
+waits for the slowest, which is one between machines. Flat halving exchanges its largest halves inside machines.
+
+Messages leave one after the other, each as soon as its gradients are final and the one before has arrived:
+``end[k] = max(end[k - 1], ready[k]) + cost[k]``. What lies after the end of the pass is *exposed*: the step waits
+for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, log2
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ringlet.bench.quantities import parse_rate, parse_seconds
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
-from ringlet.planning.quantities import parse_rate, parse_seconds
 
+ALGORITHMS = ("hierarchical", "ring", "halving", "tree")
 TCP_EFFICIENCY = 1448 / 1538
 ROCE_EFFICIENCY = 1024 / 1106
 INFINIBAND_EFFICIENCY = 12 / 12.5
@@ -139,3 +160,111 @@ def _changed(link: Link, values: dict[str, Any], latency: str, bandwidth: str, e
     if efficiency is not None:
         changes["efficiency"] = float(efficiency)
     return replace(link, **changes)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of an exchange, by cause."""
+
+    latency: float = 0.0
+    transfer: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Both together."""
+        return self.latency + self.transfer
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.latency + other.latency, self.transfer + other.transfer)
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(self.latency * factor, self.transfer * factor)
+
+
+NOTHING = Cost()
+_Way = Callable[[float, int, Link], Cost]
+
+
+def ring_bytes(num_bytes: float, num_workers: int) -> float:
+    """What each worker of a ring sends (and receives)."""
+    return 2 * (num_workers - 1) / num_workers * num_bytes
+
+
+def ring(num_bytes: float, num_workers: int, link: Link) -> Cost:
+    """A ring over ``num_workers``."""
+    return Cost(2 * (num_workers - 1) * link.latency, ring_bytes(num_bytes, num_workers) / link.bandwidth)
+
+
+def halving(num_bytes: float, num_workers: int, link: Link) -> Cost:
+    """Recursive halving, then doubling; workers beyond a power of two hand theirs to another and get the result."""
+    rounds = num_workers.bit_length() - 1
+    power = 1 << rounds
+    cost = Cost(2 * rounds * link.latency, 2 * (power - 1) / power * num_bytes / link.bandwidth)
+    return cost if power == num_workers else cost + Cost(2 * link.latency, 2 * num_bytes / link.bandwidth)
+
+
+def tree(num_bytes: float, num_workers: int, link: Link) -> Cost:
+    """Two binary trees, pipelined: up and down."""
+    if num_workers == 1:
+        return NOTHING
+    return Cost(2 * ceil(log2(num_workers)) * link.latency, 2 * num_bytes / link.bandwidth)
+
+
+def gather(num_bytes: float, num_workers: int, link: Link) -> Cost:
+    """An allgather of ``num_bytes`` from each, in a ring: what top-k compression does."""
+    return Cost((num_workers - 1) * link.latency, (num_workers - 1) * num_bytes / link.bandwidth)
+
+
+def cheapest(num_bytes: float, num_workers: int, link: Link) -> Cost:
+    """Ring or halving, as MPI libraries choose by size."""
+    ways = ring(num_bytes, num_workers, link), halving(num_bytes, num_workers, link)
+    return min(ways, key=lambda cost: cost.seconds)
+
+
+def between_machines(algorithm: str, num_bytes: float, num_workers: int, network: Network) -> Cost:
+    """The part of an exchange that crosses machines; nothing with one machine.
+
+    For a flat ring that is all of it; for the others see :func:`inside_machine`.
+    """
+    way = _way(algorithm, cheapest)
+    machines = network.machines(num_workers)
+    if machines == 1:
+        return NOTHING
+    return way(num_bytes, num_workers if algorithm == "ring" else machines, network.between)
+
+
+def inside_machine(algorithm: str, num_bytes: float, num_workers: int, network: Network) -> Cost:
+    """The part that stays inside a machine, over its described link."""
+    way = _way(algorithm, ring)
+    if algorithm == "ring" and network.machines(num_workers) > 1:
+        return NOTHING
+    return way(num_bytes, network.on_a_machine(num_workers), network.inside)
+
+
+def _way(algorithm: str, hierarchical: _Way) -> _Way:
+    ways = {"hierarchical": hierarchical, "ring": ring, "halving": halving, "tree": tree}
+    if algorithm not in ways:
+        raise UnknownNameError("algorithm", algorithm, ALGORITHMS)
+    return ways[algorithm]
+
+
+class Message(NamedTuple):
+    """One message: when it may leave, as a share of the pass, and what it costs."""
+
+    ready: float
+    cost: Cost
+
+
+def total_cost(messages: Sequence[Message]) -> Cost:
+    """All messages, one after the other."""
+    return sum((message.cost for message in messages), NOTHING)
+
+
+def exposed_cost(messages: Sequence[Message], pass_seconds: float) -> Cost:
+    """What a step waits for, if messages leave during a pass of so many seconds; by cause, as in the total."""
+    end = 0.0
+    for message in messages:
+        end = max(end, message.ready * pass_seconds) + message.cost.seconds
+    whole = total_cost(messages)
+    visible = max(0.0, end - pass_seconds)
+    return whole * (visible / whole.seconds) if whole.seconds > 0 else NOTHING

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ringlet.config import RunConfig, StrategyChoice
-from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
+from ringlet.config import RunConfig
+from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Dataset
 from ringlet.errors import RingletError, UsageError
 from ringlet.launch.cores import usable_cores
@@ -17,9 +17,10 @@ from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
 from ringlet.planning.advice import Advice, Goal, advise, better_batch, binding, series
 from ringlet.planning.forecast import Forecast, Scenario
-from ringlet.planning.machine import DEFAULT_VARIATION, Machine, describe_machine
 from ringlet.planning.network import Network, make_network
+from ringlet.planning.speed import DEFAULT_VARIATION, MachineSpeed, described_speed
 from ringlet.planning.workload import Workload, describe_workload
+from ringlet.strategies.contract import StrategyConfig
 
 DEFAULT_COUNTS = tuple(1 << power for power in range(13))
 """1 to 4,096."""
@@ -34,7 +35,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedMachine:
     """A machine as the user describes it; all None: it is measured."""
 
     compute_seconds: float | None = None
@@ -63,13 +64,13 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanOptions:
     """What to plan."""
 
     config: RunConfig
     counts: tuple[int, ...] = DEFAULT_COUNTS
     network: dict[str, Any] | None = None
-    described: Described = Described()
+    described: DescribedMachine = DescribedMachine()
     measure: bool = True
     measure_seconds: float = 10.0
     algorithm: str = "hierarchical"
@@ -85,10 +86,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapacityPlan:
     """The answer."""
 
-    request: Request
+    options: PlanOptions
     scenario: Scenario
     goal: Goal
     forecasts: tuple[Forecast, ...]
@@ -110,10 +111,10 @@ class Plan:
             "parameter_bytes": workload.parameter_bytes,
             "optimizer_bytes": workload.optimizer_bytes,
             "num_samples": self.goal.num_samples,
-            "engine": scenario.engine,
-            "strategy": self.request.config.strategy,
+            "engine": scenario.engine.name,
+            "strategy": named(scenario.strategy),
             "algorithm": scenario.algorithm,
-            "compression": scenario.compression,
+            "compression": str(scenario.compression),
             "overlap": scenario.overlap,
             "scaling": "strong" if self.goal.is_strong else "weak",
             "machine": scenario.machine.to_dict(),
@@ -125,59 +126,62 @@ class Plan:
         }
 
 
-def make_plan(request: Request, say: Say = lambda _text: None) -> Plan:
+def named(strategy: StrategyConfig) -> str:
+    """A strategy without how it exchanges, which stands apart: ``sync``, ``average:10``."""
+    return strategy.name if strategy.lockstep else str(strategy)
+
+
+def make_plan(options: PlanOptions, say: Say = lambda _text: None) -> CapacityPlan:
     """Look up, measure if wanted, forecast, advise."""
-    config, remarks = request.config, []
+    config, remarks = options.config, []
     config, dataset, num_samples, remark = find_data(config)
     remarks += [remark] if remark else []
     spec, loss, workload = _network_of(config, dataset)
     local = _batch_to_measure(config, dataset)
-    network = make_network(request.network or {}, usable_cores())
-    machine = _machine(request, config, workload, network, local, say)
+    network = make_network(options.network or {}, usable_cores())
+    machine = _speed(options, config, workload, network, local, say)
     scenario = Scenario(
         spec=spec,
         workload=workload,
         machine=machine,
         network=network,
-        algorithm=request.algorithm,
-        overlap=config.overlap,
-        compression=config.compression,
-        strategy=StrategyChoice.parse(config.strategy),
+        algorithm=options.algorithm,
+        strategy=config.strategy,
         engine=config.engine,
         loss=loss,
-        bucket_bytes=request.bucket_bytes,
-        whole_tensors=request.whole_tensors,
+        bucket_bytes=options.bucket_bytes,
+        whole_tensors=options.whole_tensors,
         seed=config.training.seed,
     )
     goal = Goal(
         local_batch_size=None if config.training.global_batch_size else local,
         global_batch_size=config.training.global_batch_size,
-        min_efficiency=request.min_efficiency,
-        memory_per_worker=_memory(request, machine, network),
+        min_efficiency=options.min_efficiency,
+        memory_per_worker=_memory(options, machine, network),
         num_samples=num_samples,
     )
-    return _answer(request, scenario, goal, remarks)
+    return _answer(options, scenario, goal, remarks)
 
 
-def _answer(request: Request, scenario: Scenario, goal: Goal, remarks: Sequence[str]) -> Plan:
-    counts = sorted(set(request.counts))
+def _answer(options: PlanOptions, scenario: Scenario, goal: Goal, remarks: Sequence[str]) -> CapacityPlan:
+    counts = sorted(set(options.counts))
     forecasts = series(scenario, goal, counts)
     advice = advise(forecasts, goal)
     larger = better_batch(scenario, goal, counts, advice)
-    return Plan(request, scenario, goal, tuple(forecasts), advice, larger, tuple(remarks))
+    return CapacityPlan(options, scenario, goal, tuple(forecasts), advice, larger, tuple(remarks))
 
 
 def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
     """The data, or synthetic ones of the same shape if they are not at hand; and the samples of an epoch."""
     from ringlet.training.components import make_dataset
 
-    name = config.dataset.lower().replace("_", "-")
+    name = config.dataset.name
     known = KNOWN_SIZES.get(name)
     try:
         dataset = make_dataset(config)
         return config, dataset, len(dataset.train), None
     except RingletError:
-        if known is None or config.dataset_path or config.dataset_train_path:
+        if known is None or config.dataset.path or config.dataset.train_path:
             raise
     shape, classes = DATASET_FORMS.get(name, DATASET_FORMS["mnist"])
     usual = 0.0 if name in WITH_VALIDATION else HELD_OUT
@@ -199,8 +203,11 @@ def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Wo
     spec = components.make_spec(config, dataset)
     components.check_fit(spec, dataset)
     loss, _ = components.make_metrics(config, dataset, spec)
-    optimizer, _ = components.make_optimizer(config)
-    return spec, loss, describe_workload(spec, np.dtype(config.training.dtype).itemsize, len(optimizer.state_names))
+    return (
+        spec,
+        loss,
+        describe_workload(spec, np.dtype(config.training.dtype).itemsize, len(config.optimizer.state_names)),
+    )
 
 
 def _batch_to_measure(config: RunConfig, dataset: Dataset) -> int:
@@ -210,37 +217,37 @@ def _batch_to_measure(config: RunConfig, dataset: Dataset) -> int:
     return config.training.local_batch_size or min(usual, config.training.global_batch_size or usual)
 
 
-def _machine(
-    request: Request, config: RunConfig, workload: Workload, network: Network, local: int, say: Say
-) -> Machine:
-    described = request.described
+def _speed(
+    options: PlanOptions, config: RunConfig, workload: Workload, network: Network, local: int, say: Say
+) -> MachineSpeed:
+    described = options.described
     seconds = described.pass_seconds(workload, local)
     if seconds is not None:
-        return describe_machine(
+        return described_speed(
             seconds, local, DEFAULT_VARIATION if described.variation is None else described.variation
         )
-    if not request.measure:
+    if not options.measure:
         raise UsageError(
             "without a measurement the time of a pass must be given: --compute-seconds (of a local batch), "
             "--sample-seconds (of a sample) or --flops (of a worker, per second)"
         )
     if described.variation is not None:
         raise UsageError("variation is measured with the rest: give it with --compute-seconds or --sample-seconds")
-    from ringlet.planning.measuring import measure_machine
+    from ringlet.planning.measuring import measure_speed
 
-    say(f"measuring this machine for about {request.measure_seconds:g} s")
-    return measure_machine(
+    say(f"measuring this machine for about {options.measure_seconds:g} s")
+    return measure_speed(
         config,
         local,
         workers_per_machine=network.workers_per_machine,
         num_bytes=workload.parameter_bytes,
-        seconds=request.measure_seconds,
+        seconds=options.measure_seconds,
         other=config.training.global_batch_size is not None,
     )
 
 
-def _memory(request: Request, machine: Machine, network: Network) -> int | None:
+def _memory(options: PlanOptions, machine: MachineSpeed, network: Network) -> int | None:
     """Bytes for each worker: given, or a measured machine's shared by its workers."""
-    if request.described.memory is not None or machine.memory_bytes is None:
-        return request.described.memory
+    if options.described.memory is not None or machine.memory_bytes is None:
+        return options.described.memory
     return machine.memory_bytes // network.workers_per_machine

@@ -1,33 +1,39 @@
-"""A plan as texts: the rows of its table, and sentences."""
+"""A plan for people: the rows of its table, sentences, and a plot of speed-up and of what a step's time is spent on."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from ringlet.bench.plotting import COLOURS, PHASE_COLOURS, Plot, finish, ideal_style, line_style, make_figure
+from ringlet.bench.quantities import seconds_text, size_text
 from ringlet.planning.advice import CAUSES
 from ringlet.planning.forecast import Forecast
-from ringlet.planning.planner import Plan
-from ringlet.planning.quantities import seconds_text, size_text
+from ringlet.planning.planner import CapacityPlan, named
 
 COLUMNS = (
-    "workers",
-    "machines",
-    "batch",
-    "memory / worker",
-    "exchanged / step",
-    "step",
-    "epoch",
-    "samples/s",
-    "speed-up",
-    "efficiency",
-    "binds",
+    *("workers", "machines", "batch", "memory / worker", "exchanged / step", "step", "epoch", "samples/s"),
+    *("speed-up", "efficiency", "binds"),
 )
+BREAKDOWN = {
+    "compute": ("compute", PHASE_COLOURS["compute"]),
+    "data": ("batches, metrics", PHASE_COLOURS["data"]),
+    "sharing": ("sharing the machine", "#8fb2ea"),
+    "update": ("adding up, updating", COLOURS[3]),
+    "stragglers": ("stragglers", PHASE_COLOURS["wait"]),
+    "latency": ("network: latency", "#f0b08a"),
+    "transfer": ("network: bytes", PHASE_COLOURS["exchange"]),
+}
+"""Parts of a step in the order in which they are stacked, with their colours."""
 
 
-def rows(plan: Plan) -> list[list[object]]:
+def rows(plan: CapacityPlan) -> list[list[object]]:
     """One row for each number of workers; the recommended one is marked."""
     return [_row(plan, found) for found in plan.forecasts]
 
 
-def _row(plan: Plan, found: Forecast) -> list[object]:
+def _row(plan: CapacityPlan, found: Forecast) -> list[object]:
     mark = " *" if found.num_workers == plan.advice.num_workers else ""
     return [
         f"{found.num_workers:,}{mark}",
@@ -44,7 +50,7 @@ def _row(plan: Plan, found: Forecast) -> list[object]:
     ]
 
 
-def about(plan: Plan) -> dict[str, str]:
+def about(plan: CapacityPlan) -> dict[str, str]:
     """What the plan is for."""
     work, scenario, machine = plan.scenario.workload, plan.scenario, plan.scenario.machine
     links = scenario.network
@@ -56,11 +62,11 @@ def about(plan: Plan) -> dict[str, str]:
         "links": f"{seconds_text(links.between.latency)} and {8 * links.between.line_rate / 1e9:g} Gbit/s "
         f"({links.between.efficiency:.0%} for payload) between machines of {links.workers_per_machine} workers"
         + ("" if machine.is_measured else f", {links.inside.bandwidth / 1e9:.3g} GB/s inside"),
-        "exchange": f"{plan.request.config.strategy}, {messages}",
+        "exchange": f"{named(scenario.strategy)}, {messages}",
     }
 
 
-def _machine_text(plan: Plan) -> str:
+def _machine_text(plan: CapacityPlan) -> str:
     machine = plan.scenario.machine
     times = {
         count: seconds_text(machine.pass_seconds(count, machine.local_batch_size)) for count in sorted(machine.passes)
@@ -75,7 +81,7 @@ def _together(count: int) -> str:
     return "by one worker alone" if count == 1 else f"by {count} at once"
 
 
-def sentences(plan: Plan) -> list[str]:
+def sentences(plan: CapacityPlan) -> list[str]:
     """The recommendation."""
     advice, larger = plan.advice, plan.larger_batch
     noun = "worker" if advice.num_workers == 1 else "workers"
@@ -95,3 +101,51 @@ def sentences(plan: Plan) -> list[str]:
             "network still learns as well."
         )
     return texts
+
+
+def plot(plan: CapacityPlan) -> Plot:
+    """Speed-up beside the ideal line, and the time of a step by what it is spent on."""
+    kind = "fixed global batch" if plan.goal.is_strong else "fixed local batch"
+    batch = plan.goal.global_batch_size or plan.goal.local_batch_size or 1
+    title = f"{plan.scenario.workload.name}: plan for a {kind} of {batch:,}"
+    return Plot("plan", title, partial(_draw, plan, title))
+
+
+def _draw(plan: CapacityPlan, title: str, ink: str) -> Any:
+    figure, (left, right) = make_figure(4.6, 2)
+    _draw_speed_up(left, plan, ink)
+    _draw_steps(right, plan)
+    figure.suptitle(title)
+    return figure
+
+
+def _draw_speed_up(axes: Any, plan: CapacityPlan, ink: str) -> None:
+    counts = [found.num_workers for found in plan.forecasts]
+    axes.plot(counts, counts, **ideal_style(ink))
+    axes.plot(counts, [found.speed_up for found in plan.forecasts], label="plan", **line_style(0))
+    chosen = next(found for found in plan.forecasts if found.num_workers == plan.advice.num_workers)
+    label = f"recommended: {chosen.num_workers:,} ({chosen.efficiency:.0%} efficient)"
+    ring = {"marker": "o", "ms": 12, "fillstyle": "none", "mew": 1.8, "ls": "none", "color": COLOURS[4]}
+    axes.plot([chosen.num_workers], [chosen.speed_up], label=label, **ring)
+    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="times one worker", title="Speed-up")
+    ticks = counts if len(counts) <= 8 else counts[::2]
+    for set_ticks in (axes.set_xticks, axes.set_yticks):
+        set_ticks(ticks, [f"{value:,}" for value in ticks])
+    axes.minorticks_off()
+    finish(axes)
+
+
+def _draw_steps(axes: Any, plan: CapacityPlan) -> None:
+    labels = [f"{found.num_workers:,}" for found in plan.forecasts]
+    floor = [0.0] * len(labels)
+    steps = [asdict(found.breakdown) for found in plan.forecasts]
+    highest = max(found.step_seconds for found in plan.forecasts)
+    unit, factor = ("seconds", 1.0) if highest >= 1 else ("milliseconds", 1e3)
+    for name, (text, colour) in BREAKDOWN.items():
+        heights = [factor * step[name] for step in steps]
+        if max(heights) > 0:
+            axes.bar(range(len(labels)), heights, bottom=floor, color=colour, label=text, width=0.75)
+            floor = [low + height for low, height in zip(floor, heights, strict=True)]
+    axes.set_xticks(range(len(labels)), labels, rotation=45 if len(labels) > 8 else 0)
+    axes.set(xlabel="workers", ylabel=unit, title="Time of a step", ylim=(0, 1.3 * factor * highest))
+    finish(axes, grid="y", ncols=2, loc="upper right" if plan.goal.is_strong else "upper left")

@@ -10,17 +10,10 @@ from ringlet.models.operations import OPERATIONS
 from ringlet.models.spec import ModelSpec
 
 
-class Tensor(NamedTuple):
-    """A parameter array: its elements, and when its gradient is final as a share of the pass (0 start, 1 end)."""
+class Gradients(NamedTuple):
+    """Gradients of one tensor or message: how many, and when the last is final, as a share of the pass (1: its end)."""
 
     size: int
-    ready: float
-
-
-class Bucket(NamedTuple):
-    """Gradients that travel in one message, and when the last of them is final, as a share of the pass."""
-
-    num_elements: int
     ready: float
 
 
@@ -29,7 +22,7 @@ class Workload:
     """A network, precision and optimizer, as numbers."""
 
     name: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Gradients, ...]
     """In the order of the flat buffer: those of the first layer first, whose gradients are final last."""
     num_state: int
     """Elements of running statistics."""
@@ -64,7 +57,7 @@ class Workload:
 def describe_workload(spec: ModelSpec, item_size: int, num_optimizer_arrays: int) -> Workload:
     """The workload of ``spec``; times follow its FLOPs, node by node."""
     ready = _ready_times(spec)
-    tensors = tuple(Tensor(info.size, ready[info.node]) for info in spec.parameters)
+    tensors = tuple(Gradients(info.size, ready[info.node]) for info in spec.parameters)
     num_state = sum(info.size for info in spec.state)
     return Workload(spec.name, tensors, num_state, item_size, num_optimizer_arrays, spec.training_flops)
 
@@ -73,7 +66,7 @@ def _ready_times(spec: ModelSpec) -> dict[str, float]:
     """When each node's backward pass is over, as a share of forward and backward together.
 
     A convolution or dense layer costs its forward FLOPs once more for the gradient of its weights and once more for
-    that of its input, if anybody needs it; everything else once more.
+    that of its input, if anyone needs it; everything else once more.
     """
     owners = {info.node for info in spec.parameters}
     forward = sum(spec.flops.values())
@@ -93,7 +86,7 @@ def _ready_times(spec: ModelSpec) -> dict[str, float]:
     return ready
 
 
-def cut_buckets(workload: Workload, num_elements: int, *, whole_tensors: bool) -> list[Bucket]:
+def cut_buckets(workload: Workload, num_elements: int, *, whole_tensors: bool) -> list[Gradients]:
     """The messages of one exchange in the order in which they can leave: from the last layer to the first.
 
     Ringlet cuts the flat buffer into equal pieces. Horovod and DDP fuse ``whole_tensors`` up to the same size instead;
@@ -104,18 +97,18 @@ def cut_buckets(workload: Workload, num_elements: int, *, whole_tensors: bool) -
     return list(_equal(workload, num_elements))
 
 
-def _fused(workload: Workload, num_elements: int) -> Iterator[Bucket]:
+def _fused(workload: Workload, num_elements: int) -> Iterator[Gradients]:
     size, ready = 0, 0.0
     for tensor in reversed(workload.tensors):
         if size and size + tensor.size > num_elements:
-            yield Bucket(size, ready)
+            yield Gradients(size, ready)
             size, ready = 0, 0.0
         size, ready = size + tensor.size, max(ready, tensor.ready)
     if size:
-        yield Bucket(size, ready)
+        yield Gradients(size, ready)
 
 
-def _equal(workload: Workload, num_elements: int) -> Iterator[Bucket]:
+def _equal(workload: Workload, num_elements: int) -> Iterator[Gradients]:
     """Pieces between multiples of ``num_elements``; the one at the back may be smaller."""
     stop = workload.num_parameters
     start = stop // num_elements * num_elements
@@ -125,7 +118,7 @@ def _equal(workload: Workload, num_elements: int) -> Iterator[Bucket]:
     for tensor in reversed(workload.tensors):
         place -= tensor.size
         while place <= start < stop:  # the piece start:stop ends within this tensor
-            yield Bucket(stop - start, max(ready, tensor.ready))
+            yield Gradients(stop - start, max(ready, tensor.ready))
             ready, stop, start = 0.0, start, start - num_elements
         if place < stop:
             ready = max(ready, tensor.ready)

@@ -1,8 +1,8 @@
-"""The directory of a study: its plan, one record per finished run, and the reports.
+"""The directory of a study: its design, one record per finished run, and the reports.
 
 ==================  ===============================================================================
-``study.toml``      the request, for people; `ringlet study FILE` accepts it
-``plan.json``       the plan that follows from it
+``study.toml``      the options, for people; `ringlet study FILE` accepts it
+``plan.json``       the design that follows from them
 ``cells/C/rN/``     the run directory of repeat N of cell C, ``rN.log`` what it printed
 ``cells/C/rN.json`` its record: there completely or not at all
 ``study.json``      all results; ``report.html`` and ``plots/`` for people
@@ -24,10 +24,10 @@ from typing import Any
 from ringlet.errors import DataError, RingletError, UsageError
 from ringlet.io.disk import write_whole
 from ringlet.io.locks import try_lock
+from ringlet.study.design import StudyDesign
 from ringlet.study.grid import Place
-from ringlet.study.preparation import Plan
 
-STUDY, PLAN, CELLS, RESULTS, REPORT, PLOTS = "study.toml", "plan.json", "cells", "study.json", "report.html", "plots"
+STUDY, DESIGN, CELLS, RESULTS, REPORT, PLOTS = "study.toml", "plan.json", "cells", "study.json", "report.html", "plots"
 FORMAT = 1
 _MAX_RECORD_BYTES = 64 << 20
 
@@ -37,7 +37,7 @@ class StudyDirectory:
     """An existing study."""
 
     path: Path
-    plan: Plan
+    design: StudyDesign
 
     def run_dir(self, place: Place) -> Path:
         """The run directory of a cell's repeat."""
@@ -61,13 +61,12 @@ class StudyDirectory:
             record = _read_json(self.record(place))
         except (OSError, DataError):
             return None
-        expected = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
-        return record if all(record.get(name) == value for name, value in expected.items()) else None
+        return record if record.items() >= _about(place).items() else None
 
     def write_record(self, place: Place, content: Mapping[str, Any]) -> None:
         """Keep what is known of a run, durably."""
-        known = {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
-        write_whole(self.record(place), (json.dumps({**known, **content}, indent=1, allow_nan=False) + "\n").encode())
+        record = json.dumps({**_about(place), **content}, indent=1, allow_nan=False)
+        write_whole(self.record(place), f"{record}\n".encode())
 
     def clear(self, place: Place) -> None:
         """Remove what an unfinished run has left."""
@@ -78,13 +77,13 @@ class StudyDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep others from running the same study meanwhile."""
-        with (self.path / PLAN).open("rb") as file:
+        with (self.path / DESIGN).open("rb") as file:
             if try_lock(file.fileno()) is False:
                 raise UsageError(f"study '{self.path}' is being run by another process: wait for it")
             yield
 
 
-def create_study(path: Path, plan: Plan) -> StudyDirectory:
+def create_study(path: Path, design: StudyDesign) -> StudyDirectory:
     """Make the directory of a new study; ``path`` must not exist or be empty."""
     import tomli_w
 
@@ -92,30 +91,30 @@ def create_study(path: Path, plan: Plan) -> StudyDirectory:
         raise UsageError(f"study directory '{path}' exists and is not empty. Give another --study-dir, or delete it")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_whole(path / STUDY, tomli_w.dumps(plan.options.to_dict()).encode())
-        write_whole(path / PLAN, (json.dumps({"format": FORMAT, **plan.to_dict()}, indent=1) + "\n").encode())
+        write_whole(path / STUDY, tomli_w.dumps(design.options.to_dict()).encode())
+        write_whole(path / DESIGN, (json.dumps({"format": FORMAT, **design.to_dict()}, indent=1) + "\n").encode())
     except OSError as error:
         raise UsageError(f"study directory '{path}' cannot be made: {error.strerror}. Give another") from None
-    return StudyDirectory(path, plan)
+    return StudyDirectory(path, design)
 
 
 def open_study(path: Path) -> StudyDirectory:
     """The study in ``path``."""
     try:
-        stored = _read_json(path / PLAN)
-        plan = Plan.from_dict(stored)
+        stored = _read_json(path / DESIGN)
+        design = StudyDesign.from_dict(stored)
     except FileNotFoundError:
-        raise UsageError(f"'{path}' holds no study: expected {PLAN} in it") from None
+        raise UsageError(f"'{path}' holds no study: expected {DESIGN} in it") from None
     except OSError as error:
-        raise DataError(f"'{path / PLAN}' cannot be read: {error.strerror}") from None
+        raise DataError(f"'{path / DESIGN}' cannot be read: {error.strerror}") from None
     except (KeyError, TypeError, AttributeError, RingletError) as error:
-        raise DataError(f"'{path / PLAN}' is damaged ({error}): start a new study from '{path / STUDY}'") from None
-    return StudyDirectory(path, plan)
+        raise DataError(f"'{path / DESIGN}' is damaged ({error}): start a new study from '{path / STUDY}'") from None
+    return StudyDirectory(path, design)
 
 
 def is_study(path: Path) -> bool:
     """Whether there is a study in ``path``."""
-    return (path / PLAN).is_file()
+    return (path / DESIGN).is_file()
 
 
 def default_path(models: tuple[str, ...]) -> Path:
@@ -124,6 +123,11 @@ def default_path(models: tuple[str, ...]) -> Path:
     name = f"{words[:60] or 'study'}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (Path("studies") / (name if attempt == 1 else f"{name}-{attempt}") for attempt in range(1, 1000))
     return next(path for path in candidates if not path.exists())
+
+
+def _about(place: Place) -> dict[str, Any]:
+    """What every record of a run begins with."""
+    return {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

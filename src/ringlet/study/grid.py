@@ -85,11 +85,6 @@ def run_order(cells: Sequence[Cell], repeats: int) -> list[Place]:
     return order
 
 
-def local_batch(cell: Cell, scaling: Scaling) -> float:
-    """Samples of one worker's pass."""
-    return cell.batch / cell.workers if scaling == "strong" else cell.batch
-
-
 def global_batch(cell: Cell, scaling: Scaling) -> int:
     """Samples of a step over all workers."""
     return cell.batch if scaling == "strong" else cell.batch * cell.workers

@@ -1,10 +1,10 @@
-"""The figures of one run, read from its event log."""
+"""Times and metrics of one run, read from its event log."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Phases of a run (:data:`ringlet.timeline.PHASES`) as a study shows them; validation is left out."""
 
+_IN_FILES = {"metrics": "figures"}
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -28,8 +30,17 @@ class Epoch:
     seconds: float
     validation_seconds: float
     num_samples: int
-    figures: Mapping[str, float]
+    metrics: Mapping[str, float]
     shares: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; files call the metrics ``figures``, as the event log does."""
+        return {_IN_FILES.get(name, name): value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Epoch:
+        """What :meth:`to_dict` wrote."""
+        return cls(**{entry.name: stored[_IN_FILES.get(entry.name, entry.name)] for entry in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -47,16 +58,16 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**asdict(self), "epochs": [asdict(epoch) for epoch in self.epochs]}
+        return {**asdict(self), "epochs": [epoch.to_dict() for epoch in self.epochs]}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Measurement:
         """What :meth:`to_dict` wrote."""
-        return cls(**{**stored, "epochs": tuple(Epoch(**epoch) for epoch in stored["epochs"])})
+        return cls(**{**stored, "epochs": tuple(Epoch.from_dict(epoch) for epoch in stored["epochs"])})
 
 
 def read_measurement(events: Path) -> Measurement:
-    """The figures of a finished run; a log that is incomplete, damaged or has no epoch is a :class:`DataError`."""
+    """Times and metrics of a finished run; an incomplete or damaged log, or one without epochs, raises."""
     found = _read_events(events)
     finished = found.get("epoch_finished", [])
     if "training_finished" not in found or not finished or "run_started" not in found:
@@ -95,13 +106,13 @@ def shares(phases: list[str], seconds: list[list[float]]) -> dict[str, float]:
 
 def _epoch(event: Mapping[str, Any], phases: Mapping[int, dict[str, float]]) -> Epoch:
     times = _duration(event["seconds"]), _duration(event["validation_seconds"])
-    figures, epoch = _numbers(event["figures"]), _whole(event, "epoch")
-    return Epoch(*times, _whole(event, "num_samples"), figures, phases.get(epoch, {}))
+    metrics, epoch = _numbers(event["figures"]), _whole(event, "epoch")
+    return Epoch(*times, _whole(event, "num_samples"), metrics, phases.get(epoch, {}))
 
 
-def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Figures without those that are not finite, which the log has as text."""
-    read = {name: number(value) for name, value in figures.items()}
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics without those that are not finite, which the log has as text."""
+    read = {name: number(value) for name, value in metrics.items()}
     return {name: value for name, value in read.items() if value is not None}
 
 

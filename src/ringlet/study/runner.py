@@ -1,7 +1,7 @@
 """Runs what is missing of a study: one ``ringlet train`` after the other, each in a session of its own.
 
 A run that ends by itself leaves a record, good or bad; one that was interrupted leaves none and is repeated when the
-study goes on. However this process ends, the run it has started ends with it.
+study is resumed. However this process ends, the run it has started ends with it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringlet.config import RunConfig
-from ringlet.config.sources import ENVIRONMENT_PREFIX
+from ringlet.config.sources import is_option
 from ringlet.errors import EXIT_OK, DataError
 from ringlet.launch.processes import python_environment, start_guarded
 from ringlet.launch.supervise import caught_signals
+from ringlet.study.design import BACKEND_VARIABLE, engine_and_backend
 from ringlet.study.directory import StudyDirectory
-from ringlet.study.engines import BACKEND_VARIABLE, engine_and_backend
 from ringlet.study.grid import Cell, Place, run_order
 from ringlet.study.measurement import read_measurement
 from ringlet.training.run_directory import BEST_MODEL, CHECKPOINTS, EVENTS, MODEL
@@ -38,8 +37,8 @@ _HEADINGS = ("error: ", "interrupted: ")
 
 
 @dataclass(frozen=True)
-class Step:
-    """What the study has just done, for whoever shows it: ``number`` of ``total`` runs, and the record of this one."""
+class RunProgress:
+    """What the study has just done, for those who show it: ``number`` of ``total`` runs, and the record of this one."""
 
     number: int
     total: int
@@ -52,28 +51,28 @@ class Step:
 def missing_runs(study: StudyDirectory, *, retry_failed: bool = False) -> list[Place]:
     """What is still to be run, in order."""
     missing = []
-    for place in run_order(study.plan.cells, study.plan.options.repeats):
+    for place in run_order(study.design.cells, study.design.options.repeats):
         record = study.read_record(place)
         if record is None or (retry_failed and record["status"] == FAILED):
             missing.append(place)
     return missing
 
 
-def run_study(study: StudyDirectory, tell: Callable[[Step], None], *, retry_failed: bool = False) -> bool:
+def run_study(study: StudyDirectory, tell: Callable[[RunProgress], None], *, retry_failed: bool = False) -> bool:
     """Run what is missing; False if a signal asked to stop before all was done."""
-    total = len(study.plan.cells) * study.plan.options.repeats
+    total = len(study.design.cells) * study.design.options.repeats
     missing = missing_runs(study, retry_failed=retry_failed)
     spent: dict[Cell, float] = {}
     with study.locked(), caught_signals() as caught:
         for index, place in enumerate(missing):
             number = total - len(missing) + index + 1
-            tell(Step(number, total, place))
+            tell(RunProgress(number, total, place))
             record = _run(study, place, caught)
             if record is None:
                 return False
             study.write_record(place, record)
             spent[place.cell] = record["seconds"]
-            tell(Step(number, total, place, record, seconds_left(missing[index + 1 :], spent)))
+            tell(RunProgress(number, total, place, record, seconds_left(missing[index + 1 :], spent)))
             if caught:
                 return index == len(missing) - 1
     return True
@@ -89,7 +88,7 @@ def _run(study: StudyDirectory, place: Place, caught: list[int]) -> dict[str, An
     """One run and its record; None if it was interrupted."""
     study.clear(place)
     run_dir = study.run_dir(place)
-    config = study.plan.run_config(place.cell, place.repeat, str(run_dir.resolve()))
+    config = study.design.run_config(place.cell, place.repeat, str(run_dir.resolve()))
     study.config(place).write_text(config.to_toml(), encoding="utf-8")
     started, start = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.monotonic()
     with study.log(place).open("wb") as log:
@@ -105,14 +104,14 @@ def _run(study: StudyDirectory, place: Place, caught: list[int]) -> dict[str, An
         measurement = read_measurement(run_dir / EVENTS)
     except DataError as error:
         return {**about, "status": FAILED, "reason": str(error)}
-    if not study.plan.options.keep_models:
+    if not study.design.options.keep_models:
         _remove_models(run_dir)
     return {**about, "status": FINISHED, "measurement": measurement.to_dict()}
 
 
 def train_command(study: StudyDirectory, place: Place) -> list[str]:
     """The words that start a run through the launcher."""
-    options = study.plan.options
+    options = study.design.options
     words = [sys.executable, "-P", "-m", "ringlet", "train", "-n", str(place.cell.workers)]
     words += ["--config", str(study.config(place).resolve()), "--launcher", options.launcher]
     return [*words, *(["--hosts", options.hosts] if options.hosts else [])]
@@ -120,8 +119,7 @@ def train_command(study: StudyDirectory, place: Place) -> list[str]:
 
 def run_environment(engine: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a run: options of runs do not leak in, the backend of Keras is the cell's."""
-    options = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in RunConfig.model_fields}
-    kept = {name: value for name, value in environ.items() if name not in options}
+    kept = {name: value for name, value in environ.items() if not is_option(name)}
     backend = engine_and_backend(engine)[1]
     return python_environment(kept if backend is None else {**kept, BACKEND_VARIABLE: backend})
 
@@ -156,7 +154,7 @@ def _wait(process: subprocess.Popen[bytes], caught: list[int]) -> int:
 
 
 def _remove_models(run_dir: Path) -> None:
-    """A study is about figures: the networks of all its runs would fill the disk."""
+    """A study is about metrics: the networks of all its runs would fill the disk."""
     for name in (MODEL, BEST_MODEL):
         (run_dir / name).unlink(missing_ok=True)
     shutil.rmtree(run_dir / CHECKPOINTS, ignore_errors=True)

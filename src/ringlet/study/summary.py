@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ringlet.bench.timing import Estimate, estimate, ratio
 from ringlet.optim.metric_names import is_maximised
-from ringlet.study.grid import Cell, Place, run_order
+from ringlet.study.design import StudyDesign
+from ringlet.study.grid import Cell, Place
 from ringlet.study.measurement import GROUPS, Epoch, Measurement
-from ringlet.study.preparation import Plan
-from ringlet.study.statistics import Estimate, estimate, ratio
-from ringlet.study.targets import find_metric, parse_target
+from ringlet.study.options import find_metric, parse_target
 
 Records = Mapping[Place, Mapping[str, Any]]
 
@@ -61,11 +61,11 @@ class Row:
 
     @property
     def final(self) -> dict[str, Estimate]:
-        """Figures of the last epoch (and ``test_…``), over repeats."""
+        """Metrics of the last epoch (and ``test_…``), over repeats."""
         found: dict[str, list[float]] = {}
         for run in self.runs.values():
             tested = {f"test_{name}": value for name, value in run.test.items()}
-            for name, value in {**run.epochs[-1].figures, **tested}.items():
+            for name, value in {**run.epochs[-1].metrics, **tested}.items():
                 found.setdefault(name, []).append(value)
         return {name: estimate(values) for name, values in found.items()}
 
@@ -92,7 +92,7 @@ class Scaling:
 class Summary:
     """All rows of a study, in the order of its grid."""
 
-    plan: Plan
+    design: StudyDesign
     rows: tuple[Row, ...]
 
     @property
@@ -101,11 +101,11 @@ class Summary:
         return [row for row in self.rows if row.runs]
 
     def row(self, cell: Cell) -> Row | None:
-        """The row of a cell, if it has figures."""
+        """The row of a cell, if it was measured."""
         return next((row for row in self.measured if row.cell == cell), None)
 
     def scaling(self, row: Row) -> Scaling | None:
-        """Speed-up over the baseline; None where that has no figures."""
+        """Speed-up over the baseline; None where that was not measured."""
         base = self.baseline(row)
         if base is None or not row.runs:
             return None
@@ -124,8 +124,8 @@ class Summary:
 
     @property
     def target(self) -> tuple[str, float] | None:
-        """The figure to reach, by its name in the logs (``val_accuracy``), and its value."""
-        wish = parse_target(self.plan.options.target)
+        """The metric to reach, by its name in the logs (``val_accuracy``), and its value."""
+        wish = parse_target(self.design.options.target)
         if wish is None or not self.measured:
             return None
         known = {name for row in self.measured for name in row.final if not name.startswith("test_")}
@@ -133,7 +133,7 @@ class Summary:
 
     @property
     def main_metric(self) -> str | None:
-        """The validation figure to show: the target's, else accuracy or dice, else the loss."""
+        """The validation metric to show: the target's, else accuracy or dice, else the loss."""
         if self.target is not None:
             return self.target[0]
         known = [name for row in self.measured for name in row.final if not name.startswith("test_")]
@@ -141,10 +141,10 @@ class Summary:
         return next((name for name in validated if is_maximised(name)), next(iter(validated), None))
 
 
-def summarise(plan: Plan, records: Records) -> Summary:
+def summarise(design: StudyDesign, records: Records) -> Summary:
     """Put the records of a study together; runs that have none are left out."""
     rows = []
-    for cell in plan.cells:
+    for cell in design.cells:
         own = {place.repeat: record for place, record in records.items() if place.cell == cell}
         runs = {
             repeat: Measurement.from_dict(record["measurement"])
@@ -153,12 +153,7 @@ def summarise(plan: Plan, records: Records) -> Summary:
         }
         failures = {repeat: record["reason"] for repeat, record in sorted(own.items()) if record["status"] == "failed"}
         rows.append(Row(cell, runs, failures))
-    return Summary(plan, tuple(rows))
-
-
-def places(plan: Plan) -> list[Place]:
-    """All runs of a plan."""
-    return run_order(plan.cells, plan.options.repeats)
+    return Summary(design, tuple(rows))
 
 
 def counted(run: Measurement) -> tuple[Epoch, ...]:
@@ -171,7 +166,7 @@ def time_to(run: Measurement, metric: str, value: float) -> float | None:
     seconds = 0.0
     for epoch in run.epochs:
         seconds += epoch.seconds
-        reached = epoch.figures.get(metric)
+        reached = epoch.metrics.get(metric)
         if reached is not None and (reached >= value if is_maximised(metric) else reached <= value):
             return seconds
     return None

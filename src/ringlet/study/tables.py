@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
+from ringlet.bench.timing import Estimate
 from ringlet.study.grid import Cell
 from ringlet.study.measurement import GROUPS
-from ringlet.study.statistics import Estimate
 from ringlet.study.summary import Row, Summary
 from ringlet.study.verdicts import describe, short_name
 
@@ -42,7 +42,7 @@ def results_table(summary: Summary) -> TextTable:
 
 
 def epochs_table(summary: Summary) -> TextTable | None:
-    """Epoch by epoch: time, training and validation figure of every cell, medians over repeats.
+    """Epoch by epoch: time, training and validation metric of every cell, medians over repeats.
 
     Few cells stand side by side, many below each other.
     """
@@ -64,12 +64,12 @@ def epochs_table(summary: Summary) -> TextTable | None:
 
 
 def _epoch_rows(row: Row, names: list[str]) -> list[tuple[str, ...]]:
-    """(epoch, seconds, figures) as text."""
+    """(epoch, seconds, metrics) as text."""
     lines = []
     for index in range(min(MAX_EPOCH_ROWS, max(len(run.epochs) for run in row.runs.values()))):
         epochs = [run.epochs[index] for run in row.runs.values() if index < len(run.epochs)]
-        values = [[epoch.figures[name] for epoch in epochs if name in epoch.figures] for name in names]
-        shown = [figure_text(name, median(own)) if own else "" for name, own in zip(names, values, strict=True)]
+        values = [[epoch.metrics[name] for epoch in epochs if name in epoch.metrics] for name in names]
+        shown = [metric_text(name, median(own)) if own else "" for name, own in zip(names, values, strict=True)]
         lines.append((str(index + 1), seconds_text(median(epoch.seconds for epoch in epochs)), *shown))
     return lines
 
@@ -86,7 +86,7 @@ def failures_table(summary: Summary) -> TextTable | None:
 
 def common_text(summary: Summary) -> str:
     """What all cells have in common, in a line."""
-    options, cell = summary.plan.options, summary.plan.cells[0]
+    options, cell = summary.design.options, summary.design.cells[0]
     varying = _varying(summary)
     words = [f"{name} {_dimension(cell, name)}" for name in ("model", "engine", "strategy") if name not in varying]
     words += [f"batch {cell.batch}"] if "batch" not in varying else []
@@ -97,10 +97,10 @@ def common_text(summary: Summary) -> str:
 
 
 def method_text(summary: Summary) -> str:
-    """How to read the figures."""
-    options = summary.plan.options
+    """How to read the results."""
+    options = summary.design.options
     first = "the first epoch warms up and is not counted; " if options.epochs > 1 else ""
-    threads = sorted(set(summary.plan.threads.values()))
+    threads = sorted(set(summary.design.threads.values()))
     share = f" Every worker has {threads[0]} thread{'s' if threads[0] > 1 else ''}." if len(threads) == 1 else ""
     if options.all_cores and threads:
         share = " The cores of the machine are divided among the workers of a cell."
@@ -113,8 +113,8 @@ def method_text(summary: Summary) -> str:
 
 
 def _counts_text(summary: Summary) -> str:
-    options = summary.plan.options
-    steps = sorted(set(summary.plan.steps.values()))
+    options = summary.design.options
+    steps = sorted(set(summary.design.steps.values()))
     told = "all data" if steps == [0] else f"{' or '.join(map(str, steps))} steps"
     repeats = f"{options.repeats} repeat{'s' if options.repeats > 1 else ''}"
     return f"{options.epochs} epoch{'s' if options.epochs > 1 else ''} of {told}, {repeats}"
@@ -122,7 +122,7 @@ def _counts_text(summary: Summary) -> str:
 
 def _varying(summary: Summary) -> list[str]:
     """Dimensions in which cells differ; workers are always shown."""
-    cells = summary.plan.cells
+    cells = summary.design.cells
     names = ("model", "engine", "strategy", "batch", "distribution", "workers")
     return [name for name in names if name == "workers" or len({getattr(cell, name) for cell in cells}) > 1]
 
@@ -134,7 +134,7 @@ def _dimension(cell: Cell, name: str) -> str:
 
 
 def _metrics(summary: Summary) -> list[str]:
-    """The main figure of training and validation, and of the test if there was one."""
+    """The main metric of training and validation, and of the test if there was one."""
     metric = summary.main_metric
     if metric is None:
         return []
@@ -175,10 +175,10 @@ def _shares(row: Row) -> list[str]:
 
 def _final(row: Row, metric: str) -> str:
     found = row.final.get(metric) if row.runs else None
-    return "" if found is None else figure_text(metric, found.median)
+    return "" if found is None else metric_text(metric, found.median)
 
 
-def figure_text(name: str, value: float) -> str:
+def metric_text(name: str, value: float) -> str:
     """A share in per cent, anything else with four digits."""
     return f"{100 * value:.2f}%" if any(part in name for part in _PERCENT) else f"{value:.4f}"
 

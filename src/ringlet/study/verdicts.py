@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ringlet.bench.timing import Estimate, ratio
 from ringlet.study.grid import DIMENSIONS, Cell
-from ringlet.study.statistics import Estimate, ratio
 from ringlet.study.summary import Row, Scaling, Summary
 
 PAYS = 0.7
@@ -17,7 +17,7 @@ _ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """A sentence, where it belongs to, and the figures behind it: ``cell`` is ``times`` as fast as ``beside``."""
+    """A sentence, where it belongs to, and the ratio that it rests on: ``cell`` is ``times`` as fast as ``beside``."""
 
     dimension: str
     context: str
@@ -66,7 +66,7 @@ def _scaled(summary: Summary) -> Iterator[tuple[Row, Scaling]]:
 
 def _of_workers(summary: Summary, row: Row, scaling: Scaling) -> Verdict:
     few, many = scaling.baseline.workers, row.cell.workers
-    context = describe(summary, row.cell, leave_out="workers")
+    context = describe(summary, row.cell, "workers")
     sentence = workers_sentence(few, many, scaling.speed_up, scaling.efficiency)
     return Verdict("workers", context, sentence, row.cell, scaling.baseline, scaling.speed_up)
 
@@ -76,12 +76,12 @@ def workers_sentence(few: int, many: int, speed_up: Estimate, efficiency: float)
     one_more = few == many - 1 and many in _ORDINALS
     who = f"The {_ORDINALS[many]} worker" if one_more else f"{many} workers instead of {few}"
     ending = "s" if one_more else ""
-    figures = f"{speed_up.median:.2f}x, {100 * efficiency:.0f} % efficiency"
+    numbers = f"{speed_up.median:.2f}x, {100 * efficiency:.0f} % efficiency"
     if is_noise(speed_up):
-        return f"{who}: no verdict. {figures}, but {_noise(speed_up)}"
+        return f"{who}: no verdict. {numbers}, but {_noise(speed_up)}"
     if speed_up.median < 1:
-        return f"{who} {'does' if one_more else 'do'} not pay: {figures}."
-    return f"{who} pay{ending}: {figures}." if efficiency >= PAYS else f"{who} pay{ending} little: {figures}."
+        return f"{who} {'does' if one_more else 'do'} not pay: {numbers}."
+    return f"{who} pay{ending}: {numbers}." if efficiency >= PAYS else f"{who} pay{ending} little: {numbers}."
 
 
 def _along(summary: Summary, dimension: str) -> list[Verdict]:
@@ -108,7 +108,7 @@ def _between(summary: Summary, dimension: str, first: Row, other: Row, times: Es
     cell, beside = first, other
     if times.median < 1:
         cell, beside, times = other, first, Estimate(1 / times.median, 1 / times.high, 1 / times.low, times.count)
-    context = describe(summary, first.cell, leave_out=dimension)
+    context = describe(summary, first.cell, dimension)
     sentence = between_sentence(value_text(cell.cell, dimension), value_text(beside.cell, dimension), times)
     reached = _reached(summary, cell, beside) if dimension != "engine" else ""
     return Verdict(dimension, context, sentence + reached, cell.cell, beside.cell, times)
@@ -145,22 +145,21 @@ def value_text(cell: Cell, dimension: str) -> str:
     return str(getattr(cell, dimension))
 
 
-def describe(summary: Summary, cell: Cell, leave_out: str = "") -> str:
-    """The values in which cells of this study differ: ``vgg16_bn, torch, 2 workers``."""
-    cells = summary.plan.cells
-    dimensions = [name for name in ("engine", "strategy", "batch", "workers", "distribution") if name != leave_out]
+def describe(summary: Summary, cell: Cell, *leave_out: str) -> str:
+    """The network and the values in which cells of this study differ: ``vgg16_bn, torch, 2 workers``."""
+    cells = summary.design.cells
+    dimensions = [name for name in ("engine", "strategy", "batch", "workers", "distribution") if name not in leave_out]
     varying = [name for name in dimensions if len({getattr(other, name) for other in cells}) > 1]
-    if cell.workers == 1 and leave_out != "workers" and "distribution" in varying:
+    if cell.workers == 1 and "workers" not in leave_out and "distribution" in varying:
         varying.remove("distribution")  # one worker has all data in any case
-    return ", ".join([cell.model, *(word(cell, name) for name in varying)])
+    model = [] if "model" in leave_out else [cell.model]
+    return ", ".join([*model, *(word(cell, name) for name in varying)])
 
 
-def short_name(summary: Summary, cell: Cell, leave_out: str = "") -> str:
-    """The same without the network, where the study has one alone or the reader knows it."""
-    name = describe(summary, cell, leave_out)
-    if len({other.model for other in summary.plan.cells}) > 1:
-        return name
-    return name.removeprefix(cell.model).removeprefix(", ") or cell.model
+def short_name(summary: Summary, cell: Cell) -> str:
+    """The same without the network, where the study has one alone."""
+    is_only = len({other.model for other in summary.design.cells}) == 1
+    return describe(summary, cell, *(["model"] if is_only else [])) or cell.model
 
 
 def word(cell: Cell, dimension: str) -> str:

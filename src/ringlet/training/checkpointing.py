@@ -7,7 +7,6 @@ background.
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet import __version__
 from ringlet.checkpoint import BackgroundWriter, Checkpoint, CheckpointStore
 from ringlet.comm.contract import Op
 from ringlet.config import Interval
@@ -25,6 +23,7 @@ from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
 from ringlet.io.disk import Saving, Say
+from ringlet.machine import software_versions
 from ringlet.optim import Optimizer
 from ringlet.strategies.finite import first_not_finite
 from ringlet.training.divergence import check_finite
@@ -171,7 +170,7 @@ class Checkpointer(RankObserver):
             training=training,
             history=tuple(progress.epochs),
             config=session.config.to_dict(),
-            versions={"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__},
+            versions=software_versions(),
         )
 
 

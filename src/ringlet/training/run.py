@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ringlet import __version__
 from ringlet.data import Source
 from ringlet.errors import DivergedError, InterruptedRunError
 from ringlet.guards import faults
 from ringlet.io.disk import Saving, write_whole
 from ringlet.launch.restarts import current_attempt, restart_cause
+from ringlet.machine import software_versions
 from ringlet.timeline import RecordedTimeline
 from ringlet.training.events import (
     Evaluated,
@@ -142,7 +139,7 @@ def _train(session: Session, models: ModelFiles, told: Observers) -> tuple[Stop 
 
 def _tell_start(session: Session, told: Observers) -> None:
     """Say what begins: a new run, or one that resumes; perhaps after a restart."""
-    versions = {"ringlet": __version__, "python": platform.python_version(), "numpy": np.__version__}
+    versions = software_versions()
     progress, config = session.progress, session.config
     if session.continuation is None:
         told(_started(session, versions))

@@ -1,4 +1,4 @@
-"""The events of a run in words; figures of steps and epochs have their curves instead."""
+"""The events of a run in words; metrics of steps and epochs have their curves instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from ringlet.watch.values import count, figures, number, text
+from ringlet.training.events import number
+from ringlet.watch.run_files import count, metrics_text, text
 
 MAX_NOTES = 400
 
@@ -57,11 +58,7 @@ def _started(record: Mapping[str, Any]) -> Note:
 def _resumed(record: Mapping[str, Any]) -> Note:
     step = count(record.get("step"))
     about = f"{count(record.get('epoch'))} epochs and {step} updates, {count(record.get('num_workers'))} workers"
-    return Note("warning", f"goes on from the checkpoint after {about}", step)
-
-
-def _restarted(record: Mapping[str, Any]) -> Note:
-    return Note("bad", f"restart {count(record.get('number'))}: {text(record.get('cause'))}")
+    return Note("warning", f"resumed from the checkpoint after {about}", step)
 
 
 def _skipped(record: Mapping[str, Any]) -> Note:
@@ -74,35 +71,19 @@ def _epoch(record: Mapping[str, Any]) -> Note:
     messages = record.get("messages")
     remarks = [text(message, 200) for message in messages[:10]] if isinstance(messages, list) else []
     best = ["best so far"] if record.get("is_best") is True else []
-    words = f"epoch {count(record.get('epoch'))}: {figures(record.get('figures'))} ({seconds:.2f} s)"
+    words = f"epoch {count(record.get('epoch'))}: {metrics_text(record.get('figures'))} ({seconds:.2f} s)"
     return Note("good" if best else "info", "; ".join([words, *best, *remarks]))
 
 
 def _evaluated(record: Mapping[str, Any]) -> Note:
     moment = {"before": "before training", "after": "after training"}.get(text(record.get("moment")), "")
-    return Note("good", f"test {moment}: {figures(record.get('figures'))}".replace(" :", ":"))
-
-
-def _saved(record: Mapping[str, Any]) -> Note:
-    return Note("info", f"model saved: {text(record.get('path'), 300)}")
-
-
-def _stopped(record: Mapping[str, Any]) -> Note:
-    return Note("warning", f"training stopped: {text(record.get('reason'))}")
+    return Note("good", f"test {moment}: {metrics_text(record.get('figures'))}".replace(" :", ":"))
 
 
 def _trained(record: Mapping[str, Any]) -> Note:
     seconds, rate = number(record.get("seconds")) or 0.0, number(record.get("samples_per_second")) or 0.0
     num_steps = count(record.get("num_steps"))
     return Note("info", f"training done: {num_steps} updates in {seconds:.1f} s, {rate:,.0f} samples/s")
-
-
-def _output_lost(record: Mapping[str, Any]) -> Note:
-    return Note("warning", f"{text(record.get('stream'), 40)} cannot be written any more: {text(record.get('reason'))}")
-
-
-def _events_lost(record: Mapping[str, Any]) -> Note:
-    return Note("warning", f"{count(record.get('count'))} events are missing here: {text(record.get('reason'))}")
 
 
 def _ended(record: Mapping[str, Any]) -> Note:
@@ -114,14 +95,18 @@ def _ended(record: Mapping[str, Any]) -> Note:
 _WRITERS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "run_started": _started,
     "run_resumed": _resumed,
-    "run_restarted": _restarted,
+    "run_restarted": lambda record: Note("bad", f"restart {count(record.get('number'))}: {text(record.get('cause'))}"),
     "step_skipped": _skipped,
     "epoch_finished": _epoch,
     "evaluated": _evaluated,
-    "model_saved": _saved,
-    "training_stopped": _stopped,
+    "model_saved": lambda record: Note("info", f"model saved: {text(record.get('path'), 300)}"),
+    "training_stopped": lambda record: Note("warning", f"training stopped: {text(record.get('reason'))}"),
     "training_finished": _trained,
-    "output_lost": _output_lost,
-    "events_lost": _events_lost,
+    "output_lost": lambda record: Note(
+        "warning", f"{text(record.get('stream'), 40)} cannot be written any more: {text(record.get('reason'))}"
+    ),
+    "events_lost": lambda record: Note(
+        "warning", f"{count(record.get('count'))} events are missing here: {text(record.get('reason'))}"
+    ),
     "run_ended": _ended,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from ringlet.watch.values import count, number, text
+from ringlet.training.events import number
+from ringlet.watch.run_files import count, text
 
 MAX_RANKS = 32
 """So many ranks are shown one by one; of more, those that the others waited for and those that waited most."""
@@ -31,7 +32,6 @@ class RankTimes:
     """Seconds of each rank and group of phases, in the last epoch and in all of them."""
 
     def __init__(self) -> None:
-        self.version = 0
         self.epoch = 0
         self.last: list[dict[str, float]] = []
         self.total: list[dict[str, float]] = []
@@ -44,16 +44,18 @@ class RankTimes:
         names = [GROUPS.get(text(phase), "other") for phase in phases[:MAX_PHASES]]
         self.last = [_grouped(names, row) for row in rows[:_MAX_MEASURED]]
         if len(self.total) != len(self.last):
-            self.total = [{} for _ in self.last]  # the run goes on with another number of workers
+            self.total = [{} for _ in self.last]  # the run was resumed with another number of workers
         for total, own in zip(self.total, self.last, strict=True):
             for name, seconds in own.items():
                 total[name] = total.get(name, 0.0) + seconds
         self.epoch = count(record.get("epoch"))
-        self.version += 1
         return _shares(self.last)
 
-    def document(self) -> dict[str, Any]:
-        """For the page: the ranks that tell most."""
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """For the page: the ranks that tell most; None before anything was measured."""
+        if not self.last:
+            return None
         return {
             "epoch": self.epoch,
             "count": len(self.last),
@@ -94,7 +96,6 @@ class Staleness:
     """How old gradients were in the last epoch, for strategies whose workers do not wait for each other."""
 
     def __init__(self) -> None:
-        self.version = 0
         self.document: dict[str, Any] | None = None
 
     def take(self, record: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -105,5 +106,4 @@ class Staleness:
             counts.pop()
         mean, most = number(record.get("mean")), number(record.get("max"))
         self.document = {"epoch": count(record.get("epoch")), "mean": mean, "max": most, "histogram": counts}
-        self.version += 1
         return mean, most

@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from ringlet.training.events import moment, number, whole
 from ringlet.training.run_directory import EVENTS
 from ringlet.training.run_lock import is_held
-from ringlet.watch import folder
-from ringlet.watch.log import LogFollower
+from ringlet.watch import run_files
 from ringlet.watch.notes import Notes, describe
 from ringlet.watch.ranks import RankTimes, Staleness
-from ringlet.watch.series import Series
-from ringlet.watch.values import count, moment, number, table, text, whole
+from ringlet.watch.run_files import LogFollower, count, table, text
 
+MAX_POINTS = 4000
+"""More than the pixels of a wide screen, with room to grow before the next thinning."""
 MAX_SERIES = 120
 THROUGHPUT_SECONDS = 0.5
 """Steps are counted so long for one point of the curve of samples per second."""
 GONE, QUIET_SECONDS = "gone", 10.0
-"""The state of a run that nobody writes any more and that has not said that it ended, after so long without news."""
+"""The state of a run that no one writes any more and that has not said that it ended, after so long without news."""
 GONE_SECONDS = 120.0
 """After so long it is not expected back: a launcher that starts workers again waits a minute at most."""
 MOMENTS = ("before", "after", "only")
@@ -37,6 +38,47 @@ _ABOUT_NUMBERS = (
 )
 _UNFINISHED = ("running", "validating", "trained")
 _OPTIONS = ("strategy", "optimizer", "dtype", "seed")
+
+
+@final
+class Series:
+    """Points by rising ``x``. When there are too many, each four neighbours give way to their lowest and highest.
+
+    So peaks stay, whatever the number of points. ``generation`` changes whenever older points do.
+    """
+
+    def __init__(self, max_points: int = MAX_POINTS) -> None:
+        self.x: list[float] = []
+        self.y: list[float | None] = []
+        self.generation = 0
+        self._max_points = max_points
+
+    def add(self, x: float | None, y: float | None) -> None:
+        """Append a point; ``None`` as y is a gap. What does not lie to the right of the last point is left out."""
+        if x is None or (self.x and x <= self.x[-1]):
+            return
+        self.x.append(x)
+        self.y.append(y)
+        if len(self.x) > self._max_points:
+            self._thin()
+
+    def _thin(self) -> None:
+        x, y = [], []
+        for start in range(0, len(self.x), 4):
+            for place in _extremes(self.y[start : start + 4]):
+                x.append(self.x[start + place])
+                y.append(self.y[start + place])
+        self.x, self.y = x, y
+        self.generation += 1
+
+
+def _extremes(values: list[float | None]) -> tuple[int, ...]:
+    """Where the lowest and the highest of some values are, in order; of gaps alone the first."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return (0,)
+    lowest, highest = values.index(min(known)), values.index(max(known))
+    return (lowest,) if lowest == highest else (min(lowest, highest), max(lowest, highest))
 
 
 @final
@@ -65,7 +107,7 @@ class RunView:
     def look(self) -> bool:
         """Take note of new events; whether there is more to read at once."""
         news = self._log.look()
-        if news.started_anew:
+        if news.started_over:
             self.generation += 1
             self._begin()
         for record in news.records:
@@ -99,11 +141,11 @@ class RunView:
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """What is in the run directory now."""
-        return folder.checkpoints(self.path)
+        return run_files.checkpoints(self.path)
 
     def pictures(self) -> list[int]:
         """Epochs whose validation was drawn."""
-        return folder.pictures(self.path)
+        return run_files.pictures(self.path)
 
     def _take(self, record: Mapping[str, Any]) -> None:
         time = moment(record.get("time"))
@@ -114,9 +156,9 @@ class RunView:
             self.status["time"], self.status["elapsed"] = time, self._elapsed
         if self.status["state"] == GONE:
             self.status["state"] = "running"
-        handler = _HANDLERS.get(record["event"])
+        handler = getattr(self, f"_on_{record['event']}", None)
         if handler is not None:
-            handler(self, record)
+            handler(record)
         self.notes.add(time, describe(record))
 
     def add(self, name: str, x: float | None, y: float | None) -> None:
@@ -128,7 +170,7 @@ class RunView:
             series = self.series[name] = Series() if self._max_points is None else Series(self._max_points)
         series.add(x, y)
 
-    def _started(self, record: Mapping[str, Any]) -> None:
+    def _on_run_started(self, record: Mapping[str, Any]) -> None:
         options = table(record.get("config"))
         self.about = {name: text(record.get(name), 200) for name in _ABOUT}
         self.about |= {name: count(record.get(name)) for name in _ABOUT_NUMBERS}
@@ -137,7 +179,7 @@ class RunView:
             self.about[name] = text(value, 100) or (str(count(value)) if number(value) is not None else "")
         self.status |= {"state": "running", "num_epochs": count(record.get("num_epochs"))}
 
-    def _resumed(self, record: Mapping[str, Any]) -> None:
+    def _on_run_resumed(self, record: Mapping[str, Any]) -> None:
         """The time in which nothing ran is not counted."""
         time = moment(record.get("time"))
         if time is not None and "elapsed" in self.status:
@@ -147,17 +189,19 @@ class RunView:
         self.about["engine"] = text(record.get("engine"), 200)
         self.status |= {"state": "running", "elapsed": self._elapsed, "num_epochs": count(record.get("num_epochs"))}
 
-    def _restarted(self, record: Mapping[str, Any]) -> None:
+    def _on_run_restarted(self, record: Mapping[str, Any]) -> None:
         self.status["num_restarts"] = max(self.status["num_restarts"], count(record.get("number")))
 
-    def _epoch_begins(self, record: Mapping[str, Any]) -> None:
+    def _on_epoch_started(self, record: Mapping[str, Any]) -> None:
         self.status |= {"state": "running", "epoch": count(record.get("epoch"))}
         self.status |= {"num_epochs": count(record.get("num_epochs")), "num_steps": count(record.get("num_steps"))}
         self.status["step_in_epoch"] = count(record.get("step_in_epoch"))
         time = moment(record.get("time"))
         self._mark = None if time is None else (time, 0)
 
-    def _step(self, record: Mapping[str, Any]) -> None:
+    _on_epoch_resumed = _on_epoch_started
+
+    def _on_step_finished(self, record: Mapping[str, Any]) -> None:
         step, time = whole(record.get("step")), moment(record.get("time"))
         for name, value in table(record.get("figures")).items():
             self.add(f"step:{text(name, 60)}", step, number(value))
@@ -179,10 +223,10 @@ class RunView:
         self.add("axis:time", step, self._elapsed)
         self._last_active = self._elapsed
 
-    def _validating(self, _: Mapping[str, Any]) -> None:
+    def _on_validation_started(self, _: Mapping[str, Any]) -> None:
         self.status["state"] = "validating"
 
-    def _epoch_ends(self, record: Mapping[str, Any]) -> None:
+    def _on_epoch_finished(self, record: Mapping[str, Any]) -> None:
         step = whole(record.get("step"))
         for name, value in table(record.get("figures")).items():
             kind, bare = ("val", name[4:]) if name.startswith("val_") else ("train", name)
@@ -191,40 +235,23 @@ class RunView:
         self.status |= {"state": "running", "epochs_done": count(record.get("epoch")), "step": step or 0}
         self._note_place(step, count(record.get("epoch")))
 
-    def _phases(self, record: Mapping[str, Any]) -> None:
+    def _on_phases_measured(self, record: Mapping[str, Any]) -> None:
         for name, share in self.ranks.take(record).items():
             self.add(f"share:{name}", whole(self.status.get("step")), share)
 
-    def _stale(self, record: Mapping[str, Any]) -> None:
+    def _on_staleness_measured(self, record: Mapping[str, Any]) -> None:
         mean, most = self.staleness.take(record)
         self.add("staleness:mean", whole(self.status.get("step")), mean)
         self.add("staleness:max", whole(self.status.get("step")), most)
 
-    def _evaluated(self, record: Mapping[str, Any]) -> None:
+    def _on_evaluated(self, record: Mapping[str, Any]) -> None:
         found = {text(name, 60): number(value) for name, value in list(table(record.get("figures")).items())[:20]}
         if record.get("moment") in MOMENTS:
             self.tests[record["moment"]] = found
 
-    def _trained(self, _: Mapping[str, Any]) -> None:
+    def _on_training_finished(self, _: Mapping[str, Any]) -> None:
         self.status["state"] = "trained"
 
-    def _ended(self, record: Mapping[str, Any]) -> None:
+    def _on_run_ended(self, record: Mapping[str, Any]) -> None:
         outcome = text(record.get("outcome"), 40) or "ended"
         self.status |= {"state": outcome, "outcome": outcome, "reason": text(record.get("reason"))}
-
-
-_HANDLERS: dict[str, Callable[[RunView, Mapping[str, Any]], None]] = {
-    "run_started": RunView._started,
-    "run_resumed": RunView._resumed,
-    "run_restarted": RunView._restarted,
-    "epoch_started": RunView._epoch_begins,
-    "epoch_resumed": RunView._epoch_begins,
-    "step_finished": RunView._step,
-    "validation_started": RunView._validating,
-    "phases_measured": RunView._phases,
-    "staleness_measured": RunView._stale,
-    "epoch_finished": RunView._epoch_ends,
-    "evaluated": RunView._evaluated,
-    "training_finished": RunView._trained,
-    "run_ended": RunView._ended,
-}

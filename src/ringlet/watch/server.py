@@ -13,9 +13,9 @@ from typing import Any, final
 from ringlet import signals
 from ringlet.errors import UsageError
 from ringlet.libraries import require
-from ringlet.watch import assets
-from ringlet.watch.document import Cursor
-from ringlet.watch.folder import read_picture
+from ringlet.watch import pages
+from ringlet.watch.pages import Cursor
+from ringlet.watch.run_files import read_picture
 from ringlet.watch.run_view import RunView
 
 ADDRESS = "127.0.0.1"
@@ -27,7 +27,7 @@ _FINAL_SECONDS = 1.0
 """How long pages may take to hear the last news before the server ends."""
 _MAX_DIGITS = 9
 _HEADERS = {
-    "content-security-policy": assets.SERVED_POLICY,
+    "content-security-policy": pages.SERVED_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
@@ -98,13 +98,13 @@ def make_app(hub: Hub) -> Any:
     trusted = require("starlette.middleware.trustedhost").TrustedHostMiddleware
 
     async def page(_: Any) -> Any:
-        return responses.HTMLResponse(assets.served_page())
+        return responses.HTMLResponse(pages.served_page())
 
     async def static(request: Any) -> Any:
         name = request.path_params["name"]
-        if name not in assets.STYLES + assets.SCRIPTS:
+        if name not in pages.STYLES + pages.SCRIPTS:
             return responses.PlainTextResponse("there is no such file", 404)
-        return responses.Response(assets.read(name), media_type=assets.TYPES[name.rpartition(".")[2]])
+        return responses.Response(pages.read(name), media_type=pages.TYPES[name.rpartition(".")[2]])
 
     async def stream(_: Any) -> Any:
         return responses.StreamingResponse(hub.stream(), media_type="text/event-stream")

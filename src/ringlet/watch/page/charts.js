@@ -1,4 +1,4 @@
-// Curves. Each chart has one kind of figure; several runs share it, each with its own colour.
+// Curves. Each chart has one metric; several runs share it, each with its own colour.
 "use strict";
 const GROUPS = ["compute", "exchange", "wait", "data", "validation", "other"];
 const HEIGHT = 230;
@@ -17,18 +17,18 @@ const Charts = {
 
   // Which charts there are, and which lines each has.
   plan() {
-    const figures = new Set();
+    const metrics = new Set();
     for (const run of Runs.all) {
       for (const name of run.series.keys()) {
         const [kind, ...rest] = name.split(":");
-        if (["step", "train", "val"].includes(kind)) figures.add(rest.join(":"));
+        if (["step", "train", "val"].includes(kind)) metrics.add(rest.join(":"));
       }
     }
-    const names = [...figures].sort((a, b) => (b === "loss") - (a === "loss") || (a < b ? -1 : 1));
+    const names = [...metrics].sort((a, b) => (b === "loss") - (a === "loss") || (a < b ? -1 : 1));
     const plans = names.map((name) => ({
-      key: `figure:${name}`, title: name, isLoss: name === "loss", format: (value) => Format.figure(name, value),
-      tick: (value) => Format.figure(name, value).replace(/\.?0+ %$/, " %"),
-      lines: Runs.all.flatMap((run) => Charts.figureLines(run, name)),
+      key: `metric:${name}`, title: name, isLoss: name === "loss", format: (value) => Format.metric(name, value),
+      tick: (value) => Format.metric(name, value).replace(/\.?0+ %$/, " %"),
+      lines: Runs.all.flatMap((run) => Charts.metricLines(run, name)),
     }));
     plans.push({ key: "rate", title: "learning rate", format: Format.number, lines: Charts.perRun("rate", "learning rate") });
     plans.push({ key: "throughput", title: "samples per second", format: Format.number, fromZero: true, lines: [
@@ -44,7 +44,7 @@ const Charts = {
     return plans.filter((plan) => plan.lines.length > 0);
   },
 
-  figureLines(run, name) {
+  metricLines(run, name) {
     const several = Runs.all.length > 1;
     const own = Runs.color(run.index, Charts.theme());
     const color = several ? own : Charts.css("accent");

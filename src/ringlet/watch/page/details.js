@@ -57,8 +57,8 @@ const Details = {
   tiles(run) {
     const status = run.status;
     const tiles = [["epoch", `${status.epochs_done || 0} / ${status.num_epochs || "–"}`, `update ${Format.number(status.step || 0)}`]];
-    const watched = Charts.plan().filter((plan) => plan.key.startsWith("figure:")).map((plan) => plan.title);
-    for (const name of watched.slice(0, 3)) tiles.push(Details.figureTile(run, name));
+    const watched = Charts.plan().filter((plan) => plan.key.startsWith("metric:")).map((plan) => plan.title);
+    for (const name of watched.slice(0, 3)) tiles.push(Details.metricTile(run, name));
     const rate = Runs.last(run, "throughput:epochs") ?? Runs.last(run, "throughput:steps");
     tiles.push(["samples per second", Format.number(rate), "training alone"]);
     const shares = run.ranks && run.ranks.shares.last;
@@ -74,7 +74,7 @@ const Details = {
     }));
   },
 
-  figureTile(run, name) {
+  metricTile(run, name) {
     const points = run.series.get(`val:${name}`) || run.series.get(`train:${name}`) || run.series.get(`step:${name}`);
     if (!points) return null;
     const kind = run.series.has(`val:${name}`) ? "validation" : "training";
@@ -83,8 +83,8 @@ const Details = {
     const rises = /accuracy|top5|dice|iou/.test(name) && name !== "loss";
     const best = known.reduce((a, b) => (rises ? Math.max(a, b) : Math.min(a, b)));
     const test = run.tests && run.tests.after && run.tests.after[name];
-    const more = Number.isFinite(test) ? `test ${Format.figure(name, test)}` : `best ${Format.figure(name, best)}`;
-    return [`${kind} ${name}`, Format.figure(name, known[known.length - 1]), more];
+    const more = Number.isFinite(test) ? `test ${Format.metric(name, test)}` : `best ${Format.metric(name, best)}`;
+    return [`${kind} ${name}`, Format.metric(name, known[known.length - 1]), more];
   },
 
   share(run) {

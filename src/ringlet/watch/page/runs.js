@@ -12,7 +12,7 @@ const Runs = {
   merge(news) {
     for (const part of news.runs || []) {
       let run = Runs.all[part.index];
-      if (!run || part.anew) run = Runs.all[part.index] = { index: part.index, series: new Map(), notes: [], status: {}, about: {} };
+      if (!run || part.is_new) run = Runs.all[part.index] = { index: part.index, series: new Map(), notes: [], status: {}, about: {} };
       Object.assign(run, { name: part.name, path: part.path });
       for (const name of ["about", "status", "tests", "ranks", "staleness", "checkpoints", "pictures", "images"]) {
         if (part[name] !== undefined) run[name] = part[name];

@@ -32,14 +32,15 @@ def parse_rate(name: str, text: str) -> float:
     return number * _PREFIXES[match[1].lower()] / (1 if match[2] == "B" else 8)
 
 
-def parse_size(name: str, text: str) -> int:
+def parse_size(name: str, text: str, at_most: int | None = None) -> int:
     """The bytes of ``16GB``, ``64M`` or ``1000``; units are powers of 1024, as memory counts."""
-    expected = "a size such as 64M or 16GB"
+    expected = "bytes such as 1024, 256k or 64M" + ("" if at_most is None else f", at most {exact_size_text(at_most)}")
     number, unit = _split(name, text, expected)
     match = re.fullmatch(r"([kmgt]?)i?b?", unit.lower())
-    if match is None or number * _BINARY[match[1]] < 1:
+    num_bytes = 0 if match is None else int(number * _BINARY[match[1]])
+    if num_bytes < 1 or (at_most is not None and num_bytes > at_most):
         raise UsageError(f"{name} = '{text}': expected {expected}")
-    return int(number * _BINARY[match[1]])
+    return num_bytes
 
 
 def seconds_text(seconds: float) -> str:
@@ -60,6 +61,12 @@ def size_text(num_bytes: float) -> str:
         if num_bytes >= factor:
             return f"{_three_digits(num_bytes / factor)} {unit}"
     return f"{num_bytes:.0f} B"
+
+
+def exact_size_text(num_bytes: int) -> str:
+    """All digits that matter, for round sizes: ``64 kB``."""
+    factor, unit = next((entry for entry in _SIZES if num_bytes >= entry[0]), (1, "B"))
+    return f"{num_bytes / factor:g} {unit}"
 
 
 def _three_digits(value: float) -> str:

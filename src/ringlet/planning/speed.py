@@ -1,8 +1,14 @@
 """How fast one machine computes, and adds up and updates in its memory: measured or described.
 
-A measured machine has, for one worker and for several at once, the times of single passes (they vary: see
-``stragglers``; and workers at once share caches, memory and clock), what a step takes besides (batches, figures), and
-the time of an exchange and update in shared memory by size.
+A measured machine has, for one worker and for several at once, the times of single passes (they vary, and workers at
+once share caches, memory and clock), what a step takes besides (batches, metrics), and the time of an exchange and
+update in shared memory by size.
+
+Workers that meet wait for the slowest (*stragglers*): the expected maximum over workers of a time that varies is
+simulated. Every worker draws its step times from the same sample, which was measured (or described: see
+:func:`described_variation`), with a seeded generator. Workers that meet after every K-th step wait for the largest
+*sum* of K draws, which varies less. The largest of many draws cannot exceed the largest measured one: rarer events
+than the measurement saw are not in it.
 """
 
 from __future__ import annotations
@@ -10,22 +16,27 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
+from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ringlet.kernels.contract import padded_lanes
-from ringlet.planning.collectives import Cost
-from ringlet.planning.stragglers import described_variation
+from ringlet.planning.network import Cost
 
 Points = Sequence[tuple[int, float]]
 """Bytes and seconds, by bytes."""
+NUM_ROUNDS = 300
+MAX_DRAWS = 1 << 20
+"""Numbers drawn at once."""
 DEFAULT_VARIATION = 0.02
 """Standard deviation over mean of the step times of a machine that is described: an assumption, for dedicated machines
 with nothing else to do."""
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineSpeed:
     """See the module. ``passes`` has the seconds of single passes by the number of workers that computed at once."""
 
     local_batch_size: int
@@ -38,7 +49,7 @@ class Machine:
     """Whether a pass costs as much as the next multiple of the vector width (the native engine)."""
     besides: Mapping[int, float] = field(default_factory=dict)
     """What a step takes besides its pass, without any exchange or update, by the number of workers at once: batches
-    that are made by the same cores, figures of the batch, the loop itself."""
+    that are made by the same cores, metrics of the batch, the loop itself."""
     exchange: Mapping[int, Points] = field(default_factory=dict)
     """Times of adding up and updating in shared memory by the number of workers; of one worker: the update alone."""
     process_bytes: int | None = None
@@ -66,7 +77,7 @@ class Machine:
         return self._at_once(means, num_workers) * self._batch_factor(local_batch_size)
 
     def data_seconds(self, num_workers: int, local_batch_size: int) -> float:
-        """What batches and figures take in every step while so many workers train; it grows with the batch."""
+        """What batches and metrics take in every step while so many workers train; it grows with the batch."""
         if not self.besides:
             return 0.0
         return self._at_once(self.besides, num_workers) * local_batch_size / self.local_batch_size
@@ -125,12 +136,12 @@ class Machine:
         }
 
 
-def describe_machine(
+def described_speed(
     pass_seconds: float, local_batch_size: int, variation: float, memory_bytes: int | None = None
-) -> Machine:
+) -> MachineSpeed:
     """A machine that is not at hand: every worker has a device of its own, the time of a pass grows with the batch."""
     times = [pass_seconds * value for value in described_variation(variation).tolist()]
-    return Machine(local_batch_size, {1: times}, memory_bytes=memory_bytes)
+    return MachineSpeed(local_batch_size, {1: times}, memory_bytes=memory_bytes)
 
 
 def interpolate(points: Points, place: float) -> float:
@@ -143,3 +154,28 @@ def interpolate(points: Points, place: float) -> float:
         return last[1] * place / last[0]
     (left, low), (right, high) = points[index - 1], points[index]
     return low + (high - low) * (place - left) / (right - left)
+
+
+def slowdown(sample: Sequence[float], num_workers: int, *, every: int = 1, seed: int = 0) -> float:
+    """Expected time of the slowest worker over the mean time; 1 for one worker or times that do not vary."""
+    values = np.asarray(sample, np.float64)
+    if num_workers == 1 or values.size < 2 or values.min() == values.max():
+        return 1.0
+    generator = np.random.default_rng([seed, num_workers, every])
+    longest = np.zeros(NUM_ROUNDS)
+    for first in range(0, num_workers, chunk := max(1, MAX_DRAWS // NUM_ROUNDS)):
+        count = min(chunk, num_workers - first)
+        sums = np.zeros((NUM_ROUNDS, count))
+        for _ in range(every):
+            sums += values[generator.integers(0, values.size, (NUM_ROUNDS, count))]
+        np.maximum(longest, sums.max(axis=1), out=longest)
+    return max(1.0, float(longest.mean() / (every * values.mean())))
+
+
+def described_variation(variation: float, num_values: int = 4096) -> NDArray[np.float64]:
+    """A sample of mean 1 whose standard deviation is ``variation``: log-normal, at evenly spaced probabilities."""
+    normal = NormalDist()
+    sigma = np.sqrt(np.log1p(variation**2))
+    quantiles = [normal.inv_cdf((place + 0.5) / num_values) for place in range(num_values)]
+    values = np.exp(sigma * np.array(quantiles))
+    return np.asarray(values / values.mean(), np.float64)

@@ -14,9 +14,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scenarios import FAST, SLOW
 
 from ringlet.errors import UnknownNameError, UsageError
-from ringlet.planning import collectives
-from ringlet.planning.collectives import ALGORITHMS, Cost
-from ringlet.planning.network import PRESETS, Link, Network
+from ringlet.planning.network import (
+    ALGORITHMS,
+    PRESETS,
+    Cost,
+    Link,
+    Network,
+    between_machines,
+    cheapest,
+    gather,
+    halving,
+    inside_machine,
+    ring,
+    ring_bytes,
+    tree,
+)
 
 LINK = Link(1e-3, 1e6)
 workers = st.integers(1, 5000)
@@ -27,12 +39,12 @@ links = st.builds(Link, st.floats(0, 1e-2), st.floats(1e3, 1e12), st.floats(0.1,
 @pytest.mark.parametrize(
     ("algorithm", "num_workers", "latency", "transfer"),
     [
-        (collectives.ring, 4, 6e-3, 1.5),  # 2·3 messages; 2·3/4 of a megabyte at 1 MB/s
-        (collectives.ring, 2, 2e-3, 1.0),
-        (collectives.halving, 8, 6e-3, 1.75),  # 2·3 rounds; 2·7/8
-        (collectives.halving, 6, 6e-3, 3.5),  # 2·2 rounds among four, 2·3/4; and the whole there and back
-        (collectives.tree, 5, 6e-3, 2.0),  # up and down three levels
-        (collectives.gather, 4, 3e-3, 3.0),
+        (ring, 4, 6e-3, 1.5),  # 2·3 messages; 2·3/4 of a megabyte at 1 MB/s
+        (ring, 2, 2e-3, 1.0),
+        (halving, 8, 6e-3, 1.75),  # 2·3 rounds; 2·7/8
+        (halving, 6, 6e-3, 3.5),  # 2·2 rounds among four, 2·3/4; and the whole there and back
+        (tree, 5, 6e-3, 2.0),  # up and down three levels
+        (gather, 4, 3e-3, 3.0),
     ],
 )
 def test_formulae_give_hand_computed_values(algorithm, num_workers, latency, transfer):
@@ -42,15 +54,15 @@ def test_formulae_give_hand_computed_values(algorithm, num_workers, latency, tra
 
 def test_hierarchical_exchange_gives_hand_computed_values():
     network = Network(between=Link(1e-3, 1e6), inside=Link(1e-4, 1e7), workers_per_machine=4)
-    inside = collectives.inside_machine("hierarchical", 1e6, 8, network)
-    between = collectives.between_machines("hierarchical", 1e6, 8, network)
+    inside = inside_machine("hierarchical", 1e6, 8, network)
+    between = between_machines("hierarchical", 1e6, 8, network)
     assert inside == Cost(pytest.approx(6e-4), pytest.approx(0.15))
     assert between == Cost(pytest.approx(2e-3), pytest.approx(1.0))
 
 
 @given(num_bytes=sizes, num_workers=workers)
 def test_a_worker_of_a_ring_sends_twice_all_but_its_part(num_bytes, num_workers):
-    assert collectives.ring_bytes(num_bytes, num_workers) == pytest.approx(
+    assert ring_bytes(num_bytes, num_workers) == pytest.approx(
         2 * (num_bytes - num_bytes / num_workers), rel=1e-9, abs=1e-3
     )
 
@@ -59,15 +71,15 @@ def test_a_worker_of_a_ring_sends_twice_all_but_its_part(num_bytes, num_workers)
 def test_one_worker_exchanges_nothing(num_bytes, link):
     network = Network(link, link, 1)
     for algorithm in ALGORITHMS:
-        assert collectives.between_machines(algorithm, num_bytes, 1, network) == Cost()
-        assert collectives.inside_machine(algorithm, num_bytes, 1, network) == Cost()
+        assert between_machines(algorithm, num_bytes, 1, network) == Cost()
+        assert inside_machine(algorithm, num_bytes, 1, network) == Cost()
 
 
 @given(num_bytes=sizes, num_workers=workers, link=links, factor=st.floats(1, 1000), name=st.sampled_from(ALGORITHMS))
 def test_a_faster_link_is_never_slower(num_bytes, num_workers, link, factor, name):
     faster = Link(link.latency / factor, link.line_rate * factor, link.efficiency)
-    slow = collectives.between_machines(name, num_bytes, num_workers, Network(link, link, 1))
-    fast = collectives.between_machines(name, num_bytes, num_workers, Network(faster, link, 1))
+    slow = between_machines(name, num_bytes, num_workers, Network(link, link, 1))
+    fast = between_machines(name, num_bytes, num_workers, Network(faster, link, 1))
     assert fast.seconds <= slow.seconds * (1 + 1e-12)
 
 
@@ -79,21 +91,21 @@ def test_hierarchical_is_never_slower_than_a_flat_ring_where_machines_are_fast_i
     network, count = Network(link, inside, per_machine), per_machine * machines
 
     def seconds(algorithm):
-        inner = collectives.inside_machine(algorithm, num_bytes, count, network)
-        return (inner + collectives.between_machines(algorithm, num_bytes, count, network)).seconds
+        inner = inside_machine(algorithm, num_bytes, count, network)
+        return (inner + between_machines(algorithm, num_bytes, count, network)).seconds
 
     assert seconds("hierarchical") <= seconds("ring") * (1 + 1e-9)
 
 
 @given(num_bytes=sizes, num_workers=workers, link=links)
 def test_machines_take_the_cheaper_of_ring_and_halving(num_bytes, num_workers, link):
-    both = [way(num_bytes, num_workers, link).seconds for way in (collectives.ring, collectives.halving)]
-    assert collectives.cheapest(num_bytes, num_workers, link).seconds == min(both)
+    both = [way(num_bytes, num_workers, link).seconds for way in (ring, halving)]
+    assert cheapest(num_bytes, num_workers, link).seconds == min(both)
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownNameError, match="Did you mean 'ring'"):
-        collectives.between_machines("rings", 1.0, 2, Network(SLOW, FAST, 1))
+        between_machines("rings", 1.0, 2, Network(SLOW, FAST, 1))
 
 
 @pytest.mark.parametrize("values", [(-1e-6, 1e9, 1.0), (0.0, 0.0, 1.0), (0.0, 1e9, 0.0), (0.0, 1e9, 1.1)])

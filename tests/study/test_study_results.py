@@ -1,45 +1,17 @@
-"""Statistics, summaries, sentences and tables of given figures."""
+"""Summaries, sentences and tables of given measurements."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from study_common import SHARES, cell, measurement, summary
 
+from ringlet.bench.timing import Estimate
 from ringlet.errors import DataError
 from ringlet.study import tables
 from ringlet.study.measurement import read_measurement, shares
-from ringlet.study.statistics import Estimate, estimate, ratio
 from ringlet.study.verdicts import all_verdicts, workers_sentence
-
-positive = st.floats(0.01, 100)
-by_repeat = st.dictionaries(st.integers(1, 4), st.lists(positive, min_size=1, max_size=4), min_size=1)
-
-
-@given(st.lists(positive, min_size=1))
-def test_an_estimate_lies_within_its_range(values) -> None:
-    found = estimate(values)
-    assert found.low <= found.median <= found.high
-    assert found.spread >= 0
-
-
-@given(by_repeat, by_repeat)
-def test_a_ratio_lies_in_its_range_and_its_inverse_is_the_other_way_round(above, below) -> None:
-    found, inverse = ratio(above, below), ratio(below, above)
-    if not above.keys() & below.keys():
-        assert found is None
-        return
-    assert found.low <= found.median * (1 + 1e-9)
-    assert found.median <= found.high * (1 + 1e-9)
-    assert inverse.low == pytest.approx(1 / found.high)
-
-
-def test_a_slow_hour_that_meets_both_cells_cancels_out() -> None:
-    one, two = {1: [1.0], 2: [3.0], 3: [1.0]}, {1: [2.0], 2: [6.0], 3: [2.0]}
-    assert ratio(two, one) == Estimate(2.0, 2.0, 2.0, 3)
 
 
 def test_the_first_epoch_is_left_out_if_there_are_others() -> None:
@@ -152,7 +124,7 @@ def test_a_log_without_a_finished_run_is_refused(tmp_path, text) -> None:
         read_measurement(log)
 
 
-def test_figures_that_are_not_numbers_are_left_out(tmp_path) -> None:
+def test_metrics_that_are_not_numbers_are_left_out(tmp_path) -> None:
     about = {"num_parameters": 1, "global_batch_size": 2, "num_train_samples": 3, "device": "cpu", "kernels": "x"}
     epoch = {"epoch": 1, "seconds": 1.0, "validation_seconds": 0.0, "num_samples": 3}
     events = [
@@ -162,4 +134,4 @@ def test_figures_that_are_not_numbers_are_left_out(tmp_path) -> None:
     ]
     log = tmp_path / "events.ndjson"
     log.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert dict(read_measurement(log).epochs[0].figures) == {"accuracy": 0.5}
+    assert dict(read_measurement(log).epochs[0].metrics) == {"accuracy": 0.5}

@@ -1,25 +1,38 @@
-"""From a request to a plan: what follows from the networks, the data and this machine is fixed here, before any run.
+"""From options to a design: what follows from the networks, the data and this machine is fixed here, before any run.
 
-The plan is kept with the study, so that a study that goes on later, or elsewhere, runs the same cells.
+The design is kept with the study, so that a study that is resumed later, or elsewhere, runs the same cells.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ringlet.config import RunConfig
-from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
+from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Dataset
-from ringlet.errors import ConfigError
+from ringlet.engines.engine import ENGINES
+from ringlet.engines.keras import BACKENDS
+from ringlet.errors import ConfigError, UnknownNameError, UsageError
 from ringlet.launch.cores import usable_cores
 from ringlet.models.spec import ModelSpec
-from ringlet.study.engines import engine_and_backend, resolve_engine
 from ringlet.study.grid import Cell, build_cells, global_batch
-from ringlet.study.options import ALL, AUTO, MAX_RUNS, StudyOptions, models_and_datasets, read_options
-from ringlet.study.targets import find_metric, parse_target
+from ringlet.study.options import (
+    ALL,
+    AUTO,
+    MAX_RUNS,
+    StudyOptions,
+    find_metric,
+    models_and_datasets,
+    parse_target,
+    read_options,
+)
 from ringlet.training.components import check_fit, make_dataset, make_metrics, make_spec
 
 EPOCH_FLOPS = 4e11
@@ -28,12 +41,15 @@ MIN_STEPS, MAX_STEPS = 3, 100
 DEFAULT_VALIDATION_SPLIT = 0.1
 QUIET: Mapping[str, Any] = {"checkpoint_every": "never", "evaluate": False, "num_pictures": 0}
 """What runs of a study leave out unless it is asked for."""
+BACKEND_VARIABLE = "KERAS_BACKEND"
+ENGINE_NAMES = (*ENGINES.names(), *(f"keras:{backend}" for backend in BACKENDS))
+"""``native``, ``torch``, ``keras`` or ``keras:BACKEND``."""
 _MADE_UP = ("synthetic", "shapes")
 """Data sets of any size."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyDesign:
     """A study whose every run is fixed."""
 
     options: StudyOptions
@@ -56,8 +72,8 @@ class Plan:
         }
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`to_dict` wrote."""
+    def from_dict(cls, stored: Mapping[str, Any]) -> StudyDesign:
+        """What :meth:`to_dict` wrote."""
         options, _ = read_options(None, {}, stored["options"])
         cells = tuple(Cell(**cell) for cell in stored["cells"])
         return cls(options, cells, stored["steps"], stored["num_samples"], stored["threads"])
@@ -73,7 +89,7 @@ class Plan:
             values["num_samples"] = self.num_samples[cell.model]
         values["engine"] = engine_and_backend(cell.engine)[0]
         values["num_epochs"] = options.epochs
-        values["seed"] = values.get("seed", 0) + repeat - 1
+        values["seed"] = (options.of_run("training.seed") or 0) + repeat - 1
         values["local_batch_size" if options.scaling == "weak" else "global_batch_size"] = cell.batch
         steps = self.steps.get(_step_key(cell.model, cell.batch), 0)
         values["steps_per_epoch"] = steps if cell.distribution else steps * cell.workers
@@ -83,8 +99,8 @@ class Plan:
         return RunConfig(**values)
 
 
-def prepare(options: StudyOptions) -> tuple[Plan, list[str]]:
-    """Check everything that can be checked without training; gives the plan and remarks for the user."""
+def prepare(options: StudyOptions) -> tuple[StudyDesign, list[str]]:
+    """Check everything that can be checked without training; gives the design and remarks for the user."""
     cores = usable_cores()
     workers = options.workers or _doubling(cores)
     engines = list(dict.fromkeys(resolve_engine(name) for name in options.engine))
@@ -96,10 +112,10 @@ def prepare(options: StudyOptions) -> tuple[Plan, list[str]]:
     steps = {_step_key(cell.model, cell.batch): num_steps(options, *parts[cell.model], cell.batch) for cell in cells}
     limits = {entry: _limit(options, dataset, steps, cells, entry) for entry, (dataset, _) in parts.items()}
     known = {entry: limit for entry, limit in limits.items() if limit is not None}
-    plan = Plan(options, tuple(cells), steps, known, _threads(options, cells, cores))
+    design = StudyDesign(options, tuple(cells), steps, known, _threads(options, cells, cores))
     for cell in cells:
-        plan.run_config(cell, 1, "run").num_shards(cell.workers)
-    return plan, _remarks(options, cells, cores)
+        design.run_config(cell, 1, "run").num_shards(cell.workers)
+    return design, _remarks(options, cells, cores)
 
 
 def num_steps(options: StudyOptions, dataset: Dataset, spec: ModelSpec, batch: int) -> int:
@@ -118,10 +134,9 @@ def _doubling(cores: int) -> tuple[int, ...]:
     return tuple(1 << power for power in range(cores.bit_length()))
 
 
-def _parts(options: StudyOptions, model: str, dataset: str) -> tuple[Dataset, ModelSpec]:
+def _parts(options: StudyOptions, model: str, dataset: Any) -> tuple[Dataset, ModelSpec]:
     """The data without a limit, and the network that fits them."""
-    values = {name: value for name, value in options.run.items() if name != "num_samples"}
-    config = RunConfig(**{**values, "model": model, "dataset": dataset})
+    config = RunConfig(**{**options.run, "model": model, "dataset": dataset}).replace(num_samples=None)
     loaded = make_dataset(config)
     spec = make_spec(config, loaded)
     check_fit(spec, loaded)
@@ -140,11 +155,12 @@ def _limit(
     options: StudyOptions, dataset: Dataset, steps: Mapping[str, int], cells: list[Cell], entry: str
 ) -> int | None:
     """How many samples all runs of a network get: with ``auto`` what its steps need, and some to validate."""
-    if options.steps != AUTO or "num_samples" in options.run:
+    if options.steps != AUTO or options.of_run("dataset.num_samples") is not None:
         return None
     own = [cell for cell in cells if cell.model == entry]
     needed = max(steps[_step_key(entry, cell.batch)] * global_batch(cell, options.scaling) for cell in own)
-    split = float(options.run.get("validation_split", DEFAULT_VALIDATION_SPLIT))
+    given = options.of_run("dataset.validation_split")
+    split = DEFAULT_VALIDATION_SPLIT if given is None else float(given)
     total = math.ceil(needed / (1 - split)) + 1
     if _is_made_up(options, dataset):
         return total
@@ -154,13 +170,13 @@ def _limit(
 
 
 def _is_made_up(options: StudyOptions, dataset: Dataset) -> bool:
-    """Whether there are as many samples as anybody wants."""
-    return dataset.name.partition(":")[0] in _MADE_UP or bool(options.run.get("use_synthetic_data"))
+    """Whether there are as many samples as anyone wants."""
+    return dataset.name.partition(":")[0] in _MADE_UP or bool(options.of_run("dataset.synthetic"))
 
 
 def _threads(options: StudyOptions, cells: list[Cell], cores: int) -> dict[str, int]:
     """Every worker has the same share of the machine, so that twice the workers means twice the hardware."""
-    if "threads" in options.run or options.hosts:
+    if options.of_run("engine.threads") is not None or options.hosts:
         return {}
     most = max(cell.workers for cell in cells)
     counts = sorted({cell.workers for cell in cells})
@@ -193,3 +209,47 @@ def _remarks(options: StudyOptions, cells: list[Cell], cores: int) -> list[str]:
 
 def _step_key(model: str, batch: int) -> str:
     return f"{model} {batch}"
+
+
+def resolve_engine(text: str) -> str:
+    """The full name, with the backend that Keras is set to where none is given; an engine that is missing raises."""
+    name = text.strip().lower()
+    if name not in ENGINE_NAMES:
+        raise UnknownNameError("engine", text, ENGINE_NAMES)
+    engine, _, backend = name.partition(":")
+    if engine == "keras":
+        backend = backend or default_backend()
+        _require(name, "keras", "keras")
+        _require(name, backend, BACKENDS.get(backend, "keras"))
+        return f"keras:{backend}"
+    library = ENGINES.find(engine).library
+    if library is not None:
+        _require(name, library, library)
+    return engine
+
+
+def engine_and_backend(name: str) -> tuple[str, str | None]:
+    """``keras:jax`` as (``keras``, ``jax``)."""
+    engine, _, backend = name.partition(":")
+    return engine, backend or None
+
+
+def default_backend() -> str:
+    """What Keras would run on: KERAS_BACKEND, its configuration file, or TensorFlow."""
+    if os.environ.get(BACKEND_VARIABLE):
+        return os.environ[BACKEND_VARIABLE]
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    try:
+        stored = json.loads((home / "keras.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return "tensorflow"
+    backend = stored.get("backend") if isinstance(stored, dict) else None
+    return backend if isinstance(backend, str) and backend else "tensorflow"
+
+
+def _require(name: str, module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise UsageError(
+            f"engine '{name}' needs {module}, which is not installed. Leave it out of the study, or install it with: "
+            f'pip install "ringlet[{extra}]"'
+        )
