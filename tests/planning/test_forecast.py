@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from scenarios import FAST, SLOW, measured, scenario
 
-from ringlet.errors import ConfigError, UsageError
+from ringlet.errors import UsageError
 from ringlet.models import zoo
 from ringlet.planning.advice import Goal, advise, better_batch, binding, series
 from ringlet.planning.forecast import Scenario
@@ -118,7 +118,7 @@ def test_workers_that_never_meet_are_not_forecast(name):
 
 
 def test_unknown_ways_are_refused_before_anything_is_computed():
-    with pytest.raises(ConfigError, match="unknown compression"):
+    with pytest.raises(UsageError, match="unknown compression"):
         scenario(compression="zip")
 
 

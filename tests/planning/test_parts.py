@@ -16,13 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scenarios import measured, scenario
 
 from ringlet.bench.quantities import parse_rate, parse_seconds, parse_size, seconds_text, size_text
-from ringlet.engines.native import NativeReplica
+from ringlet.engines.native import Native, NativeReplica
 from ringlet.errors import UsageError
 from ringlet.models import zoo
 from ringlet.planning.network import Cost, Message, exposed_cost, total_cost
 from ringlet.planning.speed import described_speed, described_variation, interpolate, slowdown
 from ringlet.planning.workload import Gradients, Workload, cut_buckets, describe_workload
-from ringlet.strategies import memory
 from ringlet.strategies.ownership import buckets
 
 times = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=50)
@@ -111,7 +110,7 @@ def test_a_described_variation_has_its_mean_and_deviation():
 @pytest.mark.parametrize(("model", "batch"), [("simplecnn", 5), ("vgg1dobn", 32)])
 def test_activations_of_the_native_engine_are_those_of_its_plan(model, batch):
     spec = zoo.create(model)
-    found = memory.activation_bytes(spec, batch, 4, "native", "categorical_cross_entropy")
+    found = Native().activation_bytes(spec, batch, 4, "categorical_cross_entropy")
     assert found == NativeReplica(spec, local_batch_size=batch).plan.memory_bytes
 
 

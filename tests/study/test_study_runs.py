@@ -95,7 +95,10 @@ def test_with_and_without_data_distribution_side_by_side(ringlet, own_folder: Pa
         (("--engine", "troch"), "unknown engine 'troch'. Did you mean 'torch'?"),
         (("-n", "1,8", "--batch", "4"), "8 workers are more than the 4 samples of a batch"),
         (("--model", ","), "the grid is empty"),
-        (("--scaling", "string"), "unknown scaling 'string'. Did you mean 'strong'?"),
+        (
+            ("--scaling", "string"),
+            "scaling: 'string' is not known, expected 'strong' or 'weak'",
+        ),
         (("--local-batch-size", "4"), "unknown option '--local-batch-size'"),
         (("--target", "x=1", "--target-accuracy", "1"), "exclude each other"),
         (("nowhere",), "'nowhere' holds no study"),

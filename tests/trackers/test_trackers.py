@@ -132,7 +132,7 @@ def test_three_trackers_have_every_point_once_although_the_run_was_interrupted(t
     finished = client.get_run(run_id)
     assert finished.info.status == "FINISHED"
     assert finished.info.run_name == "run"
-    assert finished.data.params["model"] == "simplemlp"
+    assert finished.data.params["model.name"] == "simplemlp"
     experiment = client.get_experiment_by_name("ringlet")
     assert len(client.search_runs([experiment.experiment_id])) == 1
 

@@ -123,7 +123,8 @@ def read_options(
     """The options by precedence (file, environment for those of runs, command line), and remarks for the user."""
     values = {} if file is None else read_toml(file)
     foreign = [name for name in (*values, *given) if name not in OWN_NAMES]
-    problems = [unknown_option(name) for name in foreign if name not in WITHOUT_EFFECT and locate(name) is None]
+    unknown = [name for name in foreign if name not in WITHOUT_EFFECT and locate(name) is None]
+    problems = [unknown_option(name, more=OWN_NAMES) for name in unknown]
     problems += [_set_by_study(name) for name in foreign if not problems and is_set_by_study(name)]
     if problems:
         raise ConfigError("\n".join(problems))
@@ -147,7 +148,7 @@ def _parsed(name: str, value: Any) -> Any:
     field = StudyOptions.model_fields.get(name)
     kind = None if field is None else bare(field.annotation)
     if name == "steps":
-        return value if not isinstance(value, str) or value in (AUTO, ALL) else parse_text(int, value)
+        return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
     if typing.get_origin(kind) is not tuple:
         return parse_text(kind, value) if isinstance(value, str) and kind is int else value
     if isinstance(value, str):
