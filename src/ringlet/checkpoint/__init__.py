@@ -3,9 +3,9 @@
 A ``CheckpointStore`` is the directory ``<run>/checkpoints``. A checkpoint is a directory ``step-00000040`` with
 ``model.safetensors`` (an ordinary model file), ``optimizer.safetensors``, ``history.ndjson`` (the metrics of every
 epoch) and ``manifest.json`` (step, training, config, versions, size and SHA-256 of each file). Read in this order:
-``contents`` (what is saved), ``manifest`` (JSON with a hash of itself), ``atomic`` (directories that are there
-completely or not at all), ``tensors`` (named arrays), ``history`` (metrics), ``store``, ``background`` (writing while
-training goes on). No pickle; files are hostile until read.
+``contents`` (what is saved, and its files), ``manifest`` (JSON with a hash of itself), ``atomic`` (directories that are
+there completely or not at all), ``store``, ``background`` (writing while training goes on). No pickle; files are
+hostile until read.
 """
 
 from ringlet.checkpoint.background import BackgroundWriter

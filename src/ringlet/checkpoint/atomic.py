@@ -21,8 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
-from ringlet.io.disk import FULL, explain, synchronise
-from ringlet.io.locks import try_lock
+from ringlet.io.disk import FULL, explain, synchronise, try_lock
 
 SPARE_BYTES = 1 << 16
 """What headers, the manifest and the directory itself may need besides the tensors."""

@@ -22,10 +22,20 @@ from ringlet.checkpoint.atomic import (
     remove_partials,
     write_directory,
 )
-from ringlet.checkpoint.contents import HISTORY, MODEL, OPTIMIZER, Checkpoint, Entry, check, check_optimizer
-from ringlet.checkpoint.history import read_history, write_history
+from ringlet.checkpoint.contents import (
+    HISTORY,
+    MODEL,
+    OPTIMIZER,
+    Checkpoint,
+    Entry,
+    check,
+    check_optimizer,
+    read_history,
+    read_tensors,
+    write_history,
+    write_tensors,
+)
 from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_manifest, read_verified
-from ringlet.checkpoint.tensors import read_tensors, write_tensors
 from ringlet.errors import (
     CheckpointError,
     ModelFileError,

@@ -10,7 +10,7 @@ from pathlib import Path
 from ringlet.comm.channel.watch import is_running
 from ringlet.comm.memory import Segment, attach_segment, create_segment
 from ringlet.errors import CommunicationError, RankFailedError
-from ringlet.io.space import free_bytes
+from ringlet.io.disk import free_bytes
 
 TOKEN_FILE = "segment"  # noqa: S105 (a file's name)
 SECONDS_TO_MEET = 60.0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import DataError
-from ringlet.io.space import free_bytes
+from ringlet.io.disk import free_bytes
 
 MEBIBYTE = 1 << 20
 IN_MEMORY_ALLOWANCE = 48 * MEBIBYTE

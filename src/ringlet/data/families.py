@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ringlet.data import cifar, digits, idx, normalization
+from ringlet.data import builtin, cifar, idx, normalization
+from ringlet.data.builtin import SyntheticSource
 from ringlet.data.normalization import Normalization
 from ringlet.data.requests import Loader, Parts, Request
-from ringlet.data.synthetic import SyntheticSource
 from ringlet.errors import DataError
 
 TEN_DIGITS = tuple(str(digit) for digit in range(10))
@@ -19,13 +19,13 @@ _IDX_FILES = "train-images-idx3-ubyte and train-labels-idx1-ubyte, with or witho
 
 def load_digits(_: Request) -> Parts:
     """Built-in digits, 8x8."""
-    train, test = digits.load()
+    train, test = builtin.load_digits()
     return Parts(train, test, class_names=TEN_DIGITS, normalization=normalization.DIGITS)
 
 
 def load_shapes(request: Request) -> Parts:
     """Built-in shapes with masks: ``num_samples`` for training and a quarter of that for test."""
-    from ringlet.data.shapes import CLASS_NAMES, ShapesSource
+    from ringlet.data.builtin import CLASS_NAMES, ShapesSource
 
     shape = request.input_shape or (3, *(request.image_size or (64, 64)))
     count = 512 if request.num_samples is None else request.num_samples
@@ -72,7 +72,7 @@ def load_cifar100(request: Request) -> Parts:
 
 def load_npz(request: Request) -> Parts:
     """One npz file with several arrays, or one for training and one for test."""
-    from ringlet.data.arrays import load_parts
+    from ringlet.data.npz import load_parts
 
     return load_parts(request)
 
@@ -86,16 +86,16 @@ def load_imagenet(request: Request) -> Parts:
 
 def load_folder(request: Request) -> Parts:
     """Image files: a folder per class, or images with masks."""
-    from ringlet.data.folders import load_parts
+    from ringlet.data.folders import load_folders
 
-    return load_parts(request)
+    return load_folders(request)
 
 
 def load_masks(request: Request) -> Parts:
     """Image files with masks."""
-    from ringlet.data.masks import load_parts
+    from ringlet.data.folders import load_masks
 
-    return load_parts(request)
+    return load_masks(request)
 
 
 LOADERS: dict[str, Loader] = {

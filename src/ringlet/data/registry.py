@@ -7,11 +7,9 @@ from pathlib import Path
 
 from ringlet import plugins
 from ringlet.data import partition
-from ringlet.data.dataset import Dataset
 from ringlet.data.families import LOADERS
-from ringlet.data.requests import Parts, Request
-from ringlet.data.resize import ResizedSource
-from ringlet.data.source import Source, SubsetSource
+from ringlet.data.requests import Dataset, Parts, Request
+from ringlet.data.source import ResizedSource, Source, SubsetSource
 from ringlet.errors import ConfigError, UsageError
 
 _ALIASES = {"cifar-10": "cifar10", "cifar-100": "cifar100", "fashionmnist": "fashion-mnist", "fashion": "fashion-mnist"}

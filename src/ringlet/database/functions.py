@@ -14,12 +14,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringlet.database.dialects import Dialect
-from ringlet.database.files import AllowedDirectory
 from ringlet.database.names import container, identifier, quoted
 from ringlet.database.ownership import SAFE_PATH
-from ringlet.database.statements import PLACE, Statement
-from ringlet.database.tables import result_columns
+from ringlet.database.rows import AllowedDirectory
+from ringlet.database.statements import PLACE, Dialect, Statement, result_columns
 from ringlet.errors import UsageError
 
 PLPYTHON, PLCONTAINER = "plpython3u", "plcontainer"

@@ -1,4 +1,4 @@
-"""Artifacts: trained networks as they are kept, in files or (for databases) in memory.
+"""Artifacts: trained networks as they are kept, in files or (for databases) in memory; opened, each is a runtime.
 
 Only a program that is named itself is ever run. To name data, a folder or a file of weights, reads data, no
 matter what lies beside it: folders and downloads are filled by others.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError, UsageError
-from ringlet.inference.runtimes.contract import Runtime
+from ringlet.inference.description import Description
 from ringlet.models.files import is_model_file
 
 Kind = Literal["ringlet", "openvino", "onnx", "torch", "keras"]
@@ -28,6 +31,21 @@ WEIGHTS_SUFFIXES: dict[Kind, str] = {"openvino": ".bin", "torch": ".safetensors"
 """Of kinds that keep their weights in a second file, beside the first."""
 PROGRAM_SUFFIX = ".py"
 _RUN_MODEL = "model.safetensors"
+Outputs = NDArray[np.float32]
+
+
+class Runtime(Protocol):
+    """A network in some framework. Threads may call :meth:`run` at the same time."""
+
+    @property
+    def description(self) -> Description:
+        """What the artifact says about itself."""
+
+    def run(self, values: NDArray[Any]) -> Outputs:
+        """Outputs ``(n, *output_shape)`` of stored values ``(n, *graph_shape)``, channels last, contiguous."""
+
+    def close(self) -> None:
+        """Let go of everything; :meth:`run` must not be called any more."""
 
 
 @dataclass(frozen=True)

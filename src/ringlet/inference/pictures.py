@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data.image_strips import STRIP_PIXELS
-from ringlet.data.images import decode_image
+from ringlet.data.images import STRIP_PIXELS, decode_image
 from ringlet.io.disk import replacing
 
 if TYPE_CHECKING:
@@ -21,17 +20,16 @@ _STRENGTH = 0.45
 _WHITE = 255
 
 
-def write_mask(path: Path, mask: NDArray[Any], num_classes: int) -> None:
-    """Write a mask (H, W): black and white for one class, else a palette image (16 bit grey beyond 256 classes)."""
+def mask_image(mask: NDArray[Any], num_classes: int) -> Image:
+    """A mask (H, W) as a picture: black and white for one class, else a palette (16 bit grey beyond 256 classes)."""
     import PIL.Image
 
     if num_classes <= 2:
-        _write(path, PIL.Image.fromarray((mask != 0).astype(np.uint8) * _WHITE))
-        return
+        return PIL.Image.fromarray((mask != 0).astype(np.uint8) * _WHITE)
     image = PIL.Image.fromarray(mask)
     if mask.dtype == np.uint8:
         image.putpalette([value for index in range(256) for value in colour(index)])
-    _write(path, image)
+    return image
 
 
 def write_overlay(path: Path, picture: NDArray[np.uint8], mask: NDArray[Any]) -> None:
@@ -45,7 +43,7 @@ def write_overlay(path: Path, picture: NDArray[np.uint8], mask: NDArray[Any]) ->
         rows = slice(top, top + num_rows)
         strength = np.where(edge[rows], 1.0, np.where(mask[rows] != 0, _STRENGTH, 0.0)).astype(np.float32)[:, :, None]
         painted[rows] = np.rint(picture[rows] * (1 - strength) + colours[mask[rows]] * strength).astype(np.uint8)
-    _write(path, PIL.Image.fromarray(painted))
+    write_image(path, PIL.Image.fromarray(painted))
 
 
 def colour(index: int) -> tuple[int, int, int]:
@@ -73,8 +71,8 @@ def full_picture(picture: Path | bytes | NDArray[Any], size: tuple[int, int], wh
     return np.repeat(scaled, 3, axis=2) if scaled.shape[2] == 1 else scaled[:, :, :3]
 
 
-def _write(path: Path, image: Image) -> None:
-    """Completely or not at all."""
+def write_image(path: Path, image: Image) -> None:
+    """Write a PNG file, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, durable=False) as draft:
         image.save(draft, format="PNG", compress_level=1)
