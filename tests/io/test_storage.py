@@ -117,7 +117,12 @@ def test_files_are_copied_and_deleted(storage: Storage, put: Any) -> None:
     assert storage.read("other/copy", 100) == b"as it is"
     storage.delete("kept")
     storage.delete("kept")
+    storage.delete_folder("other")
     assert sorted(storage.list()) == ["other"]
+    storage.delete("other/copy")
+    storage.delete_folder("other")
+    storage.delete_folder("missing")
+    assert storage.list() == {}
 
 
 def test_files_that_are_not_there_are_an_error(storage: Storage, tmp_path: Path) -> None:

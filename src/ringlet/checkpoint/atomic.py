@@ -13,11 +13,12 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast, final
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
@@ -27,11 +28,94 @@ SPARE_BYTES = 1 << 16
 """What headers, the manifest and the directory itself may need besides the tensors."""
 MAX_WRITE = 4 << 20
 _PARTIAL = re.compile(r"\.(?P<name>.+)\.partial-[0-9a-f]{12}")
-_UNKNOWN_OWNER_SECONDS = 3600.0
+UNKNOWN_OWNER_SECONDS = 3600.0
 """Where the file system has no locks, partial directories are left alone for this long."""
 
 
 Content = bytes | Callable[[BinaryIO], object]
+
+
+class Directories(Protocol):
+    """Hashed directories at one place, by their names. Errors of the storage are OSErrors, unless told otherwise."""
+
+    def names(self, is_target: Callable[[str], bool]) -> list[str]:
+        """Those whose names are those of targets."""
+
+    def about(self, name: str) -> tuple[int, float]:
+        """Bytes of all files, and when it was written in seconds since 1970."""
+
+    def opened(self, name: str, *, manifest_only: bool = False) -> AbstractContextManager[Path]:
+        """Within: a directory of this machine with its files, not verified; CheckpointError if that cannot be had."""
+
+    def prepare(self, is_target: Callable[[str], bool], known: Callable[[str], bool]) -> list[str]:
+        """Make the place, and remove what dead writers left; gives what had to be left alone, and why."""
+
+    def write(self, name: str, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0) -> object:
+        """Add one, see :func:`write_directory`; CheckpointError if that is not possible."""
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give one another name."""
+
+    def remove(self, name: str, known: Callable[[str], bool]) -> str | None:
+        """Remove one, see :func:`remove_directory`."""
+
+    def move(self, names: Sequence[str], target: Path) -> None:
+        """Move some, in this order, into a folder of this machine."""
+
+
+@final
+class LocalDirectories:
+    """The directories in a folder of this machine."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def names(self, is_target: Callable[[str], bool]) -> list[str]:
+        """See :class:`Directories`."""
+        try:
+            return [path.name for path in self.place.iterdir() if is_target(path.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def about(self, name: str) -> tuple[int, float]:
+        """See :class:`Directories`."""
+        path = self.place / name
+        status = path.lstat()
+        files = os.scandir(path) if stat.S_ISDIR(status.st_mode) else ()
+        return sum(file.stat(follow_symlinks=False).st_size for file in files), status.st_mtime
+
+    @contextmanager
+    def opened(self, name: str, *, manifest_only: bool = False) -> Iterator[Path]:  # noqa: ARG002
+        """See :class:`Directories`: the directory itself."""
+        yield self.place / name
+
+    def prepare(self, is_target: Callable[[str], bool], known: Callable[[str], bool]) -> list[str]:
+        """See :class:`Directories`."""
+        make_directory(self.place)
+        return remove_partials(self.place, is_target, known)
+
+    def write(
+        self, name: str, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0
+    ) -> dict[str, FileFacts]:
+        """See :class:`Directories`."""
+        return write_directory(self.place / name, files, facts, num_bytes=num_bytes)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """See :class:`Directories`."""
+        (self.place / name).rename(self.place / new_name)
+
+    def remove(self, name: str, known: Callable[[str], bool]) -> str | None:
+        """See :class:`Directories`."""
+        problem = remove_directory(self.place / name, known)
+        synchronise(self.place)
+        return problem
+
+    def move(self, names: Sequence[str], target: Path) -> None:
+        """See :class:`Directories`."""
+        for name in names:
+            (self.place / name).rename(target / name)
+        synchronise(target)
+        synchronise(self.place)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -46,7 +130,7 @@ def write_directory(
     """
     with _explained(target, num_bytes + SPARE_BYTES):
         _require_space(target.parent, num_bytes)
-        partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(6)}")
+        partial = partial_name(target)
         partial.mkdir()
         try:
             with _locked(partial):
@@ -61,6 +145,11 @@ def write_directory(
             raise
         synchronise(target.parent)
     return written
+
+
+def partial_name(target: Path) -> Path:
+    """What a directory is called before it is complete."""
+    return target.with_name(f".{target.name}.partial-{secrets.token_hex(6)}")
 
 
 def make_directory(path: Path) -> None:
@@ -137,7 +226,7 @@ def remove_directory(path: Path, known: Callable[[str], bool]) -> str | None:
         return problem
     doomed = path
     if _PARTIAL.fullmatch(path.name) is None:
-        doomed = path.with_name(f".{path.name}.partial-{secrets.token_hex(6)}")
+        doomed = partial_name(path)
         path.rename(doomed)
     for file in doomed.iterdir():
         file.unlink()
@@ -191,6 +280,6 @@ def _in_use(partial: Path) -> bool:
         return False
     try:
         free = try_lock(descriptor)
-        return time.time() - partial.stat().st_mtime < _UNKNOWN_OWNER_SECONDS if free is None else not free
+        return time.time() - partial.stat().st_mtime < UNKNOWN_OWNER_SECONDS if free is None else not free
     finally:
         os.close(descriptor)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ringlet.checkpoint.manifest import open_regular
 from ringlet.errors import CheckpointError, UnreadableCheckpointError, show
 from ringlet.io import jsontext, safetensors
+from ringlet.io.storage import Place
 from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec
 
@@ -63,7 +64,7 @@ class Entry:
     """A checkpoint on disk."""
 
     step: int
-    path: Path
+    path: Place
     num_bytes: int
     time: float
     """When it was written, in seconds since 1970."""

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -114,6 +114,9 @@ class Storage(Protocol):
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
 
+    def delete_folder(self, name: str) -> None:
+        """Remove an empty folder, where there is such a thing; one that is not empty stays."""
+
 
 def open_location(location: str | os.PathLike[str] | Address) -> Storage:
     """The files at a path or address; UsageError if what reaches them is not installed."""
@@ -176,6 +179,11 @@ class LocalStorage:
         """See :class:`Storage`."""
         (self.place / name).unlink(missing_ok=True)
 
+    def delete_folder(self, name: str) -> None:
+        """See :class:`Storage`."""
+        with suppress(OSError):
+            (self.place / name).rmdir()
+
 
 @final
 class RemoteStorage:
@@ -225,11 +233,13 @@ class RemoteStorage:
 
     def delete(self, name: str) -> None:
         """See :class:`Storage`."""
-        with self._explained():
-            try:
-                self._fs.rm_file(self._path(name))
-            except FileNotFoundError:
-                return
+        with self._explained(), suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+    def delete_folder(self, name: str) -> None:
+        """See :class:`Storage`."""
+        with suppress(OSError), self._explained():
+            self._fs.rmdir(self._path(name))
 
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._base, name) if part)
