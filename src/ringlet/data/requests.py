@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ringlet.data.cache import dataset_directory
+from ringlet.data.cache import dataset_directory, located
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.data.source import Source, Task
 from ringlet.errors import DataError, UsageError
@@ -30,6 +30,12 @@ class Request:
     num_samples: int | None = None
     seed: int = 0
     image_size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Addresses of object stores become paths in the cache."""
+        for name in ("path", "train_path", "test_path"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, located(given))
 
     def folders(self, *, cached: bool = False) -> tuple[Path, Path]:
         """Where training and where test data are sought. ``cached``: without any path, look in the cache."""
