@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringlet.data import images
-from ringlet.data.image_files import MAX_PIXELS
+from ringlet.data.bounded import MAX_PIXELS
 from ringlet.data.images import BINARY, MaskMeaning, decode_image, read_image, read_mask, read_pair, scaled
 from ringlet.errors import ConfigError, DataError
 

@@ -21,7 +21,7 @@ from ringlet.database.rows import (
 )
 from ringlet.errors import DataError, ModelFileError, UsageError
 from ringlet.inference import Artifact, Predictor
-from ringlet.inference.pictures import mask_image, write_image
+from ringlet.inference.scoring import mask_image, write_image
 
 
 @pytest.fixture

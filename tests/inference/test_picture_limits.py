@@ -13,10 +13,10 @@ from ringlet import Predictor
 from ringlet.data import images
 from ringlet.data.normalization import BYTES
 from ringlet.database.rows import bytes_item, predict_rows
-from ringlet.inference import pictures as painting
+from ringlet.inference import scoring as painting
 from ringlet.inference.description import describe
-from ringlet.inference.pictures import write_overlay
 from ringlet.inference.predictor import Interpreter
+from ringlet.inference.scoring import write_overlay
 from ringlet.models import builder as b
 
 

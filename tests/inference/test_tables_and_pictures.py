@@ -14,8 +14,7 @@ from ringlet import Predictor
 from ringlet.data.images import MaskMeaning, read_mask
 from ringlet.errors import UsageError
 from ringlet.inference.inputs import list_inputs
-from ringlet.inference.pictures import mask_image, outline, write_image, write_overlay
-from ringlet.inference.scoring import Scorer, check_table, write_table
+from ringlet.inference.scoring import Scorer, check_table, mask_image, outline, write_image, write_overlay, write_table
 
 RECORDS = [
     {"file": "a,b.png", "class": 1, "label": 'do"g', "probability": 0.75, "error": None}

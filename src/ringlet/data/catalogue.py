@@ -46,7 +46,13 @@ class RemoteDataset:
 
 
 # -- what can be fetched, with the SHA-256 that each file must have ---------------------------------------------------
+_IDX_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _CIFAR10_MEMBERS = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+
+
+def _idx_files(*facts: tuple[int, str]) -> tuple[RemoteFile, ...]:
+    return tuple(RemoteFile(name, *found) for name, found in zip(_IDX_FILES, facts, strict=True))
+
 
 REMOTE: dict[str, RemoteDataset] = {
     dataset.name: dataset
@@ -54,54 +60,22 @@ REMOTE: dict[str, RemoteDataset] = {
         RemoteDataset(
             "mnist",
             ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
-            (
-                RemoteFile(
-                    "train-images-idx3-ubyte.gz",
-                    9_912_422,
-                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                ),
-                RemoteFile(
-                    "train-labels-idx1-ubyte.gz",
-                    28_881,
-                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                ),
-                RemoteFile(
-                    "t10k-images-idx3-ubyte.gz",
-                    1_648_877,
-                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                ),
-                RemoteFile(
-                    "t10k-labels-idx1-ubyte.gz",
-                    4_542,
-                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                ),
+            _idx_files(
+                (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+                (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+                (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+                (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
             ),
             "CC BY-SA 3.0",
         ),
         RemoteDataset(
             "fashion-mnist",
             ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-            (
-                RemoteFile(
-                    "train-images-idx3-ubyte.gz",
-                    26_421_880,
-                    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                ),
-                RemoteFile(
-                    "train-labels-idx1-ubyte.gz",
-                    29_515,
-                    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                ),
-                RemoteFile(
-                    "t10k-images-idx3-ubyte.gz",
-                    4_422_102,
-                    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                ),
-                RemoteFile(
-                    "t10k-labels-idx1-ubyte.gz",
-                    5_148,
-                    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-                ),
+            _idx_files(
+                (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+                (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+                (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+                (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
             ),
             "MIT",
         ),

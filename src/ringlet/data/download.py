@@ -23,7 +23,7 @@ from typing import BinaryIO
 from ringlet.data.cache import dataset_directory
 from ringlet.data.catalogue import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import DataError, UnknownNameError, UsageError
-from ringlet.io.disk import try_lock
+from ringlet.io.disk import synchronise, try_lock
 
 Progress = Callable[[str, int, int], None]
 
@@ -196,7 +196,8 @@ def extract_tar(archive: Path, target: Path, max_bytes: int) -> None:
             if path.is_dir():
                 final.mkdir(exist_ok=True)
             else:
-                os.replace(path, final)  # noqa: PTH105 (the atomic rename, by its usual name)
+                synchronise(path)
+                path.replace(final)
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot unpack {archive}: {error}") from error
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ringlet.data import builtin, cifar, idx, normalization
+from ringlet.data import binary_files, builtin, normalization
 from ringlet.data.builtin import SyntheticSource
 from ringlet.data.normalization import Normalization
 from ringlet.data.requests import Loader, Parts, Request
@@ -62,7 +62,7 @@ def load_idx(request: Request) -> Parts:
 
 def load_cifar10(request: Request) -> Parts:
     """CIFAR-10, binary version; incomplete folders serve."""
-    return _load_cifar(request, "cifar10", cifar.CIFAR10_CLASSES, normalization.CIFAR10)
+    return _load_cifar(request, "cifar10", binary_files.CIFAR10_CLASSES, normalization.CIFAR10)
 
 
 def load_cifar100(request: Request) -> Parts:
@@ -116,13 +116,13 @@ LOADERS: dict[str, Loader] = {
 
 def _load_idx(request: Request, classes: int | None, names: tuple[str, ...], constants: Normalization) -> Parts:
     train_folder, test_folder = request.folders(cached=request.name != "idx")
-    pair = idx.find_pair(train_folder, "train")
+    pair = binary_files.find_idx_pair(train_folder, "train")
     if pair is None:
         raise request.missing(train_folder, _IDX_FILES)
-    train = idx.load_pair(*pair, request.num_classes or classes)
-    test_pair = idx.find_pair(test_folder, "test")
+    train = binary_files.load_idx_pair(*pair, request.num_classes or classes)
+    test_pair = binary_files.find_idx_pair(test_folder, "test")
     _check_test_found(test_pair, request)
-    test = idx.load_pair(*test_pair, train.num_classes) if test_pair else None
+    test = binary_files.load_idx_pair(*test_pair, train.num_classes) if test_pair else None
     if train.values_dtype != "uint8":
         constants = normalization.Normalization()
     return Parts(train, test, class_names=names, normalization=constants)
@@ -132,12 +132,14 @@ def _load_cifar(
     request: Request, kind: Literal["cifar10", "cifar100"], names: tuple[str, ...], constants: Normalization
 ) -> Parts:
     train_folder, test_folder = request.folders(cached=True)
-    train = cifar.load_split(train_folder, "train", kind)
+    train = binary_files.load_cifar_split(train_folder, "train", kind)
     if train is None:
         raise request.missing(train_folder, "data_batch_1.bin …" if kind == "cifar10" else "train.bin")
-    test = cifar.load_split(test_folder, "test", kind)
+    test = binary_files.load_cifar_split(test_folder, "test", kind)
     _check_test_found(test, request)
-    return Parts(train, test, class_names=names or cifar.fine_class_names(train_folder), normalization=constants)
+    return Parts(
+        train, test, class_names=names or binary_files.cifar100_class_names(train_folder), normalization=constants
+    )
 
 
 def _check_test_found(found: object | None, request: Request) -> None:

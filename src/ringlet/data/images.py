@@ -1,7 +1,7 @@
 """Image files, decoded by Pillow when they are asked for: the one decoder of training, prediction and databases.
 
 Images are brought to one size (bilinear) and one number of channels; masks to the same size (nearest), and to 0 and 1
-or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.image_files`), and no second copy of a
+or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.bounded`), and no second copy of a
 large picture is made: one band (red, green, …) after the other is converted, strip by strip, and resized, which takes
 one byte per pixel beside the picture itself. The results are, bit for bit, those of Pillow's ``convert`` and ``resize``
 of the whole picture, since converting concerns each pixel alone and resizing each band alone.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data.image_files import check_decodable, identify, open_image, reduce_to
+from ringlet.data.bounded import check_decodable, identify, open_image, reduce_to
 from ringlet.errors import DataError, RingletError
 
 if TYPE_CHECKING:

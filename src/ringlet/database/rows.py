@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from ringlet.errors import DataError, UsageError
-from ringlet.inference.pictures import mask_image
 from ringlet.inference.predictor import Named, Prediction, Predictor
+from ringlet.inference.scoring import mask_image
 
 COLUMNS = ("class", "label", "probability", "mask", "share", "error")
 Row: TypeAlias = dict[str, Any]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data import bounded
-from ringlet.data.image_files import check_num_pixels
+from ringlet.data.bounded import check_num_pixels
 from ringlet.data.images import resized_rows
 from ringlet.errors import DataError, UsageError
 from ringlet.inference.artifact import Artifact, Outputs

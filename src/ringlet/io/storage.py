@@ -121,18 +121,17 @@ class Storage(Protocol):
 def open_location(location: str | os.PathLike[str] | Address) -> Storage:
     """The files at a path or address; UsageError if what reaches them is not installed."""
     place = place_of(location)
-    return LocalStorage(place) if isinstance(place, Path) else RemoteStorage(place)
+    return _LocalStorage(place) if isinstance(place, Path) else _RemoteStorage(place)
 
 
 @final
-class LocalStorage:
+class _LocalStorage:
     """A folder of this machine."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
 
     def list(self, folder: str = "") -> dict[str, FileInfo]:
-        """See :class:`Storage`."""
         try:
             with os.scandir(self.place / folder) as entries:
                 found = [(entry.name, entry.is_dir(), entry.stat()) for entry in entries]
@@ -146,17 +145,14 @@ class LocalStorage:
         }
 
     def read(self, name: str, max_bytes: int) -> bytes:
-        """See :class:`Storage`."""
         with (self.place / name).open("rb") as file:
             return _read(file, max_bytes, name)
 
     def fetch(self, name: str, target: Path, num_bytes: int) -> None:
-        """See :class:`Storage`."""
         with (self.place / name).open("rb") as file:
             _copy(file, target, num_bytes, name)
 
     def put(self, source: Path, name: str) -> None:
-        """See :class:`Storage`."""
         target = self.place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         synchronise(source)
@@ -170,23 +166,20 @@ class LocalStorage:
         synchronise(target.parent)
 
     def copy(self, name: str, new_name: str) -> None:
-        """See :class:`Storage`."""
         (self.place / new_name).parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.place / new_name) as draft:
             shutil.copyfile(self.place / name, draft)
 
     def delete(self, name: str) -> None:
-        """See :class:`Storage`."""
         (self.place / name).unlink(missing_ok=True)
 
     def delete_folder(self, name: str) -> None:
-        """See :class:`Storage`."""
         with suppress(OSError):
             (self.place / name).rmdir()
 
 
 @final
-class RemoteStorage:
+class _RemoteStorage:
     """A folder of any file system that fsspec reaches."""
 
     def __init__(self, place: Address) -> None:
@@ -195,7 +188,7 @@ class RemoteStorage:
         self._base = base.rstrip("/")
 
     def list(self, folder: str = "") -> dict[str, FileInfo]:
-        """See :class:`Storage`; what was known before is not believed."""
+        """What was known before is not believed."""
         path = self._path(folder)
         with self._explained():
             try:
@@ -212,32 +205,26 @@ class RemoteStorage:
         }
 
     def read(self, name: str, max_bytes: int) -> bytes:
-        """See :class:`Storage`."""
         with self._explained(), self._fs.open(self._path(name), "rb") as file:
             return _read(file, max_bytes, name)
 
     def fetch(self, name: str, target: Path, num_bytes: int) -> None:
-        """See :class:`Storage`."""
         with self._explained(), self._fs.open(self._path(name), "rb") as file:
             _copy(file, target, num_bytes, name)
 
     def put(self, source: Path, name: str) -> None:
-        """See :class:`Storage`."""
         with self._explained():
             self._fs.put_file(str(source), self._path(name))
 
     def copy(self, name: str, new_name: str) -> None:
-        """See :class:`Storage`."""
         with self._explained():
             self._fs.cp_file(self._path(name), self._path(new_name))
 
     def delete(self, name: str) -> None:
-        """See :class:`Storage`."""
         with self._explained(), suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
 
     def delete_folder(self, name: str) -> None:
-        """See :class:`Storage`."""
         with suppress(OSError), self._explained():
             self._fs.rmdir(self._path(name))
 
