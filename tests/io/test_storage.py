@@ -47,6 +47,7 @@ def put(storage: Storage, tmp_path: Path) -> Any:
         (Path("s3://bucket/run"), Address("s3://bucket/run")),
         (Address("s3://a"), Address("s3://a")),
         ("c:/x", Path("c:/x")),
+        ("s3:/x", Path("s3:/x")),
         ("notes: a/b", Path("notes: a/b")),
     ],
 )

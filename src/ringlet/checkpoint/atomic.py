@@ -126,7 +126,7 @@ def write_directory(
 
     ``target`` must not exist, its parent must. A callable content gets a stream to write to and may write from
     memoryviews without a copy. ``num_bytes`` is about what the files need: it is compared with the free space first.
-    Whatever goes wrong is a :class:`CheckpointError`, and nothing new is left behind.
+    Whatever goes wrong is a :class:`CheckpointError`, and nothing new is left.
     """
     with _explained(target, num_bytes + SPARE_BYTES):
         _require_space(target.parent, num_bytes)

@@ -1,4 +1,4 @@
-"""Writing while training goes on: one thread per write, one write at a time."""
+"""Writing while training continues: one thread per write, one write at a time."""
 
 from __future__ import annotations
 

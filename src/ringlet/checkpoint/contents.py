@@ -31,7 +31,7 @@ _FLOATS = (np.dtype("<f4"), np.dtype("<f8"))
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """All that training needs to go on from ``step``, or a model alone (no optimizer, no training).
+    """All that training needs to resume from ``step``, or a model alone (no optimizer, no training).
 
     ``training`` and ``config`` are JSON values: texts as keys, finite numbers; floats come back to the bit and tuples
     come back as lists.

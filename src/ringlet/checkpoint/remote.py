@@ -58,7 +58,7 @@ class RemoteDirectories:
 
     def _fetch(self, directory: Path, file: str, facts: FileFacts, info: FileInfo | None) -> None:
         if info is None:
-            return  # whoever reads the copy misses it
+            return  # the reader of the copy will miss it
         if info.num_bytes != facts.size:
             raise CheckpointError(f"{file} has {info.num_bytes:,} bytes, the manifest says {facts.size:,}")
         self._storage.fetch(f"{directory.name}/{file}", directory / file, info.num_bytes)

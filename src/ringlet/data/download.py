@@ -86,7 +86,7 @@ def _download_verified(file: RemoteFile, final: Path, bases: tuple[str, ...], pr
             try:
                 _download_from_any(file, output, bases, progress)
             finally:
-                if _length(output) == 0:  # nothing to go on with: leave nothing behind
+                if _length(output) == 0:  # nothing to go on with: leave nothing
                     part.unlink(missing_ok=True)
             os.fsync(output.fileno())
             part.replace(final)

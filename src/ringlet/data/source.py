@@ -78,7 +78,7 @@ class SubsetSource:
         return len(self._indices)
 
     def read(self, indices: Indices) -> Samples:
-        """Read the mapped samples from the source behind the view."""
+        """Read the mapped samples from the source of the view."""
         return self._source.read(self._indices[indices])
 
 

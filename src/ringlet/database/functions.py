@@ -3,7 +3,7 @@
 Users call three functions. They run with the rights of who installed them (``security definer``), so users need no
 right on the models, nor on the inner functions, which take bytes of models: with those one could make the server
 parse anything. ``_find`` looks the model up and hands its bytes over only if this process has not loaded it (``case``
-evaluates what is needed, and a column that nobody reads is never fetched): see :mod:`ringlet.database.inside`.
+evaluates what is needed, and a column that no one reads is never fetched): see :mod:`ringlet.database.inside`.
 """
 
 # ruff: noqa: S608 (identifiers are allowlisted and quoted, values are bound, a query is its author's own)
@@ -80,7 +80,7 @@ class FunctionSettings:
 
 
 def create_functions(schema: str, settings: FunctionSettings, dialect: Dialect) -> list[Statement]:
-    """Inner functions first; nobody else may call any of them yet."""
+    """Inner functions first; no one else may call any of them yet."""
     inner = _inner(schema, settings, dialect)
     outer = [_public(schema, name, dialect) for name in PUBLIC]
     prefix, hidden = quoted(schema), {**INNER, **PUBLIC}

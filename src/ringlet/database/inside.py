@@ -33,7 +33,7 @@ _BATCH_SIZE = 32
 
 
 class _Process:
-    """What this process remembers."""
+    """What this process caches."""
 
     cache: PredictorCache | None = None
     last: tuple[str, Named | None, Row | None] | None = None

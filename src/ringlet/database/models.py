@@ -158,6 +158,6 @@ class PredictorCache:
             return found
 
     def close(self) -> None:
-        """Free all; nobody may be using one."""
+        """Free all; no one may be using one."""
         while self._predictors:
             self._predictors.popitem()[1].close()

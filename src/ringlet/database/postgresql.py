@@ -1,6 +1,6 @@
 """PostgreSQL, and with it Greenplum and Cloudberry: models in a table, functions in the server's own Python.
 
-Scoring from here, for servers where nobody may install functions, needs no more than the right to read the rows and
+Scoring from here, for servers where no one may install functions, needs no more than the right to read the rows and
 to make a table: rows come through a cursor, results go back by COPY, all in one transaction.
 """
 

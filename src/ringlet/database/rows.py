@@ -66,7 +66,7 @@ def _copied(images: Any, index: int) -> bytes:
 
 
 def _rows(predictor: Predictor, items: list[Named]) -> list[Row]:
-    """All at once; if that fails in a way that nobody foresaw, one by one."""
+    """All at once; if that fails in a way that no one foresaw, one by one."""
     make_row = partial(_row, num_classes=predictor.description.num_classes)
     try:
         return predictor.map(make_row, items) if items else []
@@ -116,7 +116,7 @@ class AllowedDirectory:
         """The content of a regular file, or a DataError; nothing is told about what lies outside.
 
         The path is resolved first. Then it is opened step by step from the directory, following no link, so that
-        nobody can put one there in between.
+        no one can put one there in between.
         """
         if "\0" in path:
             raise DataError("the path holds a zero byte")

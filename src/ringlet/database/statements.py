@@ -1,6 +1,6 @@
 """SQL with bound values, to be run or to be printed: tables of stored models and of results.
 
-The allowlist of names is checked by the table of models too, whoever writes to it. Bytes are stored uncompressed where
+The allowlist of names is checked by the table of models too, whatever writes to it. Bytes are stored uncompressed where
 that can be said: weights do not compress, and loading is faster.
 """
 
@@ -131,7 +131,7 @@ _TYPES = {
     "share": "double precision",
     "error": "text",
 }
-"""The columns of a result, in their order; figures have eight bytes, as those of ``ringlet predict``."""
+"""The columns of a result, in their order; numbers have eight bytes, as those of ``ringlet predict``."""
 
 
 def result_columns(blob: str) -> dict[str, str]:

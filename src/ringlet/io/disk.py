@@ -97,7 +97,7 @@ class Appender:
 
     @property
     def size(self) -> int:
-        """Bytes of whole records; somebody else may have shortened the file."""
+        """Bytes of whole records; someone else may have shortened the file."""
         try:
             return min(self._size, os.fstat(self._descriptor).st_size)
         except OSError:

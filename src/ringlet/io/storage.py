@@ -24,7 +24,7 @@ from ringlet.errors import UsageError
 from ringlet.io.disk import replacing, synchronise
 from ringlet.libraries import require
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(.*)", re.DOTALL)
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)(.*)", re.DOTALL)
 _CHUNK = 1 << 20
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeCreated", "created")
@@ -66,9 +66,9 @@ def place_of(location: str | os.PathLike[str] | Address) -> Place:
         return location
     text = os.fspath(location)
     match = _ADDRESS.fullmatch(text)
-    if match is None or (not isinstance(location, str) and Path(text).exists()):
+    if match is None or (not match[2] and (isinstance(location, str) or Path(text).exists())):
         return Path(text)
-    scheme, rest = match[1].lower(), match[2]
+    scheme, rest = match[1].lower(), match[3]
     if scheme != "file":
         return Address(f"{scheme}://{rest.strip('/')}")
     parts = urlsplit(text)

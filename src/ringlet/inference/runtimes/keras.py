@@ -41,7 +41,7 @@ class KerasRuntime:
     def run(self, values: NDArray[Any]) -> Outputs:
         """Compute; masks come out with their channels first, as everywhere else.
 
-        Backends compile the model anew for every number of images, so that is rounded up to a power of two.
+        Backends compile the model again for every number of images, so that is rounded up to a power of two.
         """
         count = 1 << (len(values) - 1).bit_length()
         padded = np.concatenate([values, np.repeat(values[:1], count - len(values), axis=0)])
