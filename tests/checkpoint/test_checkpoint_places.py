@@ -17,9 +17,16 @@ from ringlet.errors import CheckpointError, NewerCheckpointError, UnreadableChec
 from ringlet.io.storage import Storage, open_location
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["this machine", "object store", "file system"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> str:
-    return str(tmp_path / "checkpoints") if request.param == "local" else f"{bucket}/run/checkpoints"
+    """The last is this machine's again, reached by fsspec."""
+    here = tmp_path / "checkpoints"
+    places = {
+        "this machine": str(here),
+        "object store": f"{bucket}/run/checkpoints",
+        "file system": f"local://{here}",
+    }
+    return places[request.param]
 
 
 @pytest.fixture

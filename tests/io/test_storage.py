@@ -15,9 +15,12 @@ from ringlet.io import storage as storages
 from ringlet.io.storage import Address, Storage, open_location, place_of
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["this machine", "object store", "file system"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> Storage:
-    return open_location(tmp_path / "store" if request.param == "local" else f"{bucket}/store")
+    """The last is this machine's again, reached by fsspec."""
+    here = tmp_path / "store"
+    places = {"this machine": here, "object store": f"{bucket}/store", "file system": f"local://{here}"}
+    return open_location(places[request.param])
 
 
 @pytest.fixture
@@ -44,6 +47,7 @@ def put(storage: Storage, tmp_path: Path) -> Any:
         (Path("runs/a"), Path("runs/a")),
         ("s3://bucket/run/", Address("s3://bucket/run")),
         ("GS://bucket", Address("gs://bucket")),
+        ("hdfs:///user/me", Address("hdfs:///user/me")),
         (Path("s3://bucket/run"), Address("s3://bucket/run")),
         (Address("s3://a"), Address("s3://a")),
         ("c:/x", Path("c:/x")),

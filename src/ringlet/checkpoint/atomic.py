@@ -16,9 +16,9 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast, final
+from typing import Any, BinaryIO, cast, final
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
@@ -35,50 +35,25 @@ UNKNOWN_OWNER_SECONDS = 3600.0
 Content = bytes | Callable[[BinaryIO], object]
 
 
-class Directories(Protocol):
-    """Hashed directories at one place, by their names. Errors of the storage are OSErrors, unless told otherwise."""
-
-    def names(self, is_target: Callable[[str], bool]) -> list[str]:
-        """Those whose names are those of targets."""
-
-    def about(self, name: str) -> tuple[int, float]:
-        """Bytes of all files, and when it was written in seconds since 1970."""
-
-    def opened(self, name: str, *, manifest_only: bool = False) -> AbstractContextManager[Path]:
-        """Within: a directory of this machine with its files, not verified; CheckpointError if that cannot be had."""
-
-    def prepare(self, is_target: Callable[[str], bool], known: Callable[[str], bool]) -> list[str]:
-        """Make the place, and remove what dead writers left; gives what had to be left alone, and why."""
-
-    def write(self, name: str, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0) -> object:
-        """Add one, see :func:`write_directory`; CheckpointError if that is not possible."""
-
-    def rename(self, name: str, new_name: str) -> None:
-        """Give one another name."""
-
-    def remove(self, name: str, known: Callable[[str], bool]) -> str | None:
-        """Remove one, see :func:`remove_directory`."""
-
-    def move(self, names: Sequence[str], target: Path) -> None:
-        """Move some, in this order, into a folder of this machine."""
-
-
 @final
 class LocalDirectories:
-    """The directories in a folder of this machine."""
+    """Hashed directories in a folder of this machine, by their names; ``remote`` has the same for object stores.
+
+    Errors of the storage are OSErrors, unless told otherwise.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
 
     def names(self, is_target: Callable[[str], bool]) -> list[str]:
-        """See :class:`Directories`."""
+        """Those whose names are those of targets."""
         try:
             return [path.name for path in self.place.iterdir() if is_target(path.name)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def about(self, name: str) -> tuple[int, float]:
-        """See :class:`Directories`."""
+        """Bytes of all files, and when it was written in seconds since 1970."""
         path = self.place / name
         status = path.lstat()
         files = os.scandir(path) if stat.S_ISDIR(status.st_mode) else ()
@@ -86,32 +61,30 @@ class LocalDirectories:
 
     @contextmanager
     def opened(self, name: str, *, manifest_only: bool = False) -> Iterator[Path]:  # noqa: ARG002
-        """See :class:`Directories`: the directory itself."""
+        """Within: a directory of this machine with its files, not verified; CheckpointError if it cannot be had."""
         yield self.place / name
 
     def prepare(self, is_target: Callable[[str], bool], known: Callable[[str], bool]) -> list[str]:
-        """See :class:`Directories`."""
+        """Make the place, and remove what dead writers left; gives what had to be left alone, and why."""
         make_directory(self.place)
         return remove_partials(self.place, is_target, known)
 
-    def write(
-        self, name: str, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0
-    ) -> dict[str, FileFacts]:
-        """See :class:`Directories`."""
-        return write_directory(self.place / name, files, facts, num_bytes=num_bytes)
+    def write(self, name: str, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0) -> None:
+        """Add one, see :func:`write_directory`; CheckpointError if that is not possible."""
+        write_directory(self.place / name, files, facts, num_bytes=num_bytes)
 
     def rename(self, name: str, new_name: str) -> None:
-        """See :class:`Directories`."""
+        """Give one another name."""
         (self.place / name).rename(self.place / new_name)
 
     def remove(self, name: str, known: Callable[[str], bool]) -> str | None:
-        """See :class:`Directories`."""
+        """Remove one, see :func:`remove_directory`."""
         problem = remove_directory(self.place / name, known)
         synchronise(self.place)
         return problem
 
     def move(self, names: Sequence[str], target: Path) -> None:
-        """See :class:`Directories`."""
+        """Move some, in this order, into a folder of this machine."""
         for name in names:
             (self.place / name).rename(target / name)
         synchronise(target)

@@ -25,7 +25,7 @@ from ringlet.io.storage import Address, FileInfo, open_location
 
 @final
 class RemoteDirectories:
-    """The directories at an address; see :class:`ringlet.checkpoint.atomic.Directories`."""
+    """The directories at an address; see :class:`ringlet.checkpoint.atomic.LocalDirectories`."""
 
     def __init__(self, place: Address) -> None:
         self.place = place

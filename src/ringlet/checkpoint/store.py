@@ -14,7 +14,7 @@ from typing import Any, final
 
 from numpy.typing import NDArray
 
-from ringlet.checkpoint.atomic import Content, Directories, LocalDirectories
+from ringlet.checkpoint.atomic import Content, LocalDirectories
 from ringlet.checkpoint.contents import (
     HISTORY,
     MODEL,
@@ -29,6 +29,7 @@ from ringlet.checkpoint.contents import (
     write_tensors,
 )
 from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_manifest, read_verified
+from ringlet.checkpoint.remote import RemoteDirectories
 from ringlet.errors import (
     CheckpointError,
     ModelFileError,
@@ -265,12 +266,8 @@ def _is_checkpoint(name: str) -> bool:
     return _step_of(name) is not None
 
 
-def _directories_at(place: Place) -> Directories:
-    if isinstance(place, Path):
-        return LocalDirectories(place)
-    from ringlet.checkpoint.remote import RemoteDirectories
-
-    return RemoteDirectories(place)
+def _directories_at(place: Place) -> LocalDirectories | RemoteDirectories:
+    return LocalDirectories(place) if isinstance(place, Path) else RemoteDirectories(place)
 
 
 def _files(checkpoint: Checkpoint) -> dict[str, Content]:

@@ -26,6 +26,8 @@ from ringlet.libraries import require
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)(.*)", re.DOTALL)
 _CHUNK = 1 << 20
+_WITH_FOLDERS = ("local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs", "arrow_hdfs", "dbfs")
+"""What reaches file systems, where a file must have its folder."""
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeCreated", "created")
 """What file systems call the version of a file, and when it was written."""
@@ -70,7 +72,7 @@ def place_of(location: str | os.PathLike[str] | Address) -> Place:
         return Path(text)
     scheme, rest = match[1].lower(), match[3]
     if scheme != "file":
-        return Address(f"{scheme}://{rest.strip('/')}")
+        return Address(f"{scheme}://{rest.rstrip('/')}")
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise UsageError(f"'{text}' names a file of host '{parts.netloc}': expected file:///PATH")
@@ -214,10 +216,12 @@ class _RemoteStorage:
 
     def put(self, source: Path, name: str) -> None:
         with self._explained():
+            self._make_folder_of(name)
             self._fs.put_file(str(source), self._path(name))
 
     def copy(self, name: str, new_name: str) -> None:
         with self._explained():
+            self._make_folder_of(new_name)
             self._fs.cp_file(self._path(name), self._path(new_name))
 
     def delete(self, name: str) -> None:
@@ -227,6 +231,11 @@ class _RemoteStorage:
     def delete_folder(self, name: str) -> None:
         with suppress(OSError), self._explained():
             self._fs.rmdir(self._path(name))
+
+    def _make_folder_of(self, name: str) -> None:
+        """Where files need one; in an object store this might make a bucket of a typing error."""
+        if self.place.url.partition(":")[0] in _WITH_FOLDERS:
+            self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
 
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._base, name) if part)
