@@ -18,7 +18,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find s
 	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
 CHECKED := src tests benchmarks examples scripts
 # The optional dependencies that the tests need; torch comes by itself.
-EXTRAS := database dev docs jax keras mlflow mpi onnx openvino prometheus report tensorboard watch
+EXTRAS := database dev docs jax keras mlflow mpi onnx openvino prometheus remote report tensorboard watch
 comma := ,
 empty :=
 

@@ -19,12 +19,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
+from ringlet.config.options import SECTIONS
+
 from ringlet import errors, optim
 from ringlet.cli.examples import lines_of
 from ringlet.cli.main import VERBS
 from ringlet.config import RunConfig
-from ringlet.config.options import SECTIONS
-from ringlet.data.registry import catalogue
+from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
 from ringlet.training import events
 

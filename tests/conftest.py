@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import tomllib
+import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -195,6 +196,17 @@ class Server:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The address of an empty bucket of an object store in memory."""
+    import fsspec
+
+    address = f"memory://{uuid.uuid4().hex}"
+    yield address
+    with suppress(FileNotFoundError):
+        fsspec.filesystem("memory").rm(address, recursive=True)
 
 
 @pytest.fixture

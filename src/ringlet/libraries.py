@@ -30,6 +30,7 @@ _EXTRAS = {
     "mlflow": ("MLflow", "mlflow"),
     "prometheus_client": ("The client of Prometheus", "prometheus"),
     "matplotlib": ("Matplotlib", "report"),
+    "fsspec": ("Access to object stores (fsspec)", "remote"),
 }
 """What a module is called, and the extra of Ringlet that brings it."""
 _TELEMETRY = "openvino_telemetry"

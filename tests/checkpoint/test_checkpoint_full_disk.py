@@ -28,7 +28,7 @@ def check_refusal(store: CheckpointStore, step: int, *optimizer: str) -> None:
     wanted = make_checkpoint(step, spec=SPEC, optimizer=optimizer)
     with pytest.raises(CheckpointError, match="the disk or quota is full") as caught:
         store.write(wanted)
-    figures = re.search(r"about ([\d,]+) bytes are needed, ([\d,]+) are free", str(caught.value))
+    figures = re.search(r"about ([\d,]+) bytes are needed, ([\d,]+) bytes are free", str(caught.value))
     assert figures is not None
     needed, free = (int(figure.replace(",", "")) for figure in figures.groups())
     assert needed == wanted.num_bytes + atomic.SPARE_BYTES

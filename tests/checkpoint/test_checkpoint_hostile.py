@@ -19,7 +19,7 @@ from checkpoint_samples import content, make_checkpoint
 
 from ringlet.checkpoint import CheckpointStore
 from ringlet.checkpoint.atomic import write_directory
-from ringlet.checkpoint.history import read_history, write_history
+from ringlet.checkpoint.contents import read_history, write_history
 from ringlet.checkpoint.manifest import serialise
 from ringlet.errors import CheckpointError
 

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from ringlet.checkpoint import Checkpoint, CheckpointStore
 from ringlet.checkpoint.atomic import write_directory
-from ringlet.checkpoint.tensors import read_tensors, write_tensors
+from ringlet.checkpoint.contents import read_tensors, write_tensors
 from ringlet.errors import CheckpointError
 from ringlet.io.safetensors import DTYPES
 from ringlet.models.files import load_model_file

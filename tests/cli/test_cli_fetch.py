@@ -11,7 +11,7 @@ import pytest
 
 from ringlet.cli.display import errors_console
 from ringlet.cli.downloads import DownloadDisplay
-from ringlet.data.remote import REMOTE, RemoteDataset, RemoteFile
+from ringlet.data.catalogue import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import EXIT_INTERRUPTED
 
 CONTENT = bytes(range(256)) * 8000

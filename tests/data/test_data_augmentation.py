@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ringlet.data import Augmentation, BatchLoader
-from ringlet.data.rotation import rotation
+from ringlet.data.augmentation import rotation
 from ringlet.data.source import ArraySource
 from ringlet.errors import ConfigError
 

@@ -4,9 +4,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from ringlet.data import Dataset, digits, load_dataset, partition
-from ringlet.data.shapes import ShapesSource
-from ringlet.data.synthetic import SyntheticSource
+from ringlet.data import Dataset, builtin, load_dataset, partition
+from ringlet.data.builtin import ShapesSource, SyntheticSource
 from ringlet.errors import DataError
 
 
@@ -27,7 +26,7 @@ def both_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
 
 def test_shipped_digits_equal_the_original(real_data) -> None:
     images, labels = both_parts(load_dataset("digits"))
-    places = np.argsort(np.concatenate(partition.split_indices(1797, digits.SPLIT_SEED, 360)))
+    places = np.argsort(np.concatenate(partition.split_indices(1797, builtin.SPLIT_SEED, 360)))
     with np.load(real_data / "digits" / "digits_u8.npz") as original:
         np.testing.assert_array_equal(images[places, 0], original["images"])
         np.testing.assert_array_equal(labels[places], original["labels"])
@@ -41,7 +40,7 @@ def test_the_test_digits_are_the_same_for_every_seed(seed: int) -> None:
 
 
 def test_the_digits_of_both_parts_are_mixed_over_the_whole_file_and_all_classes() -> None:
-    held_out = partition.split_indices(1797, digits.SPLIT_SEED, 360)[1]
+    held_out = partition.split_indices(1797, builtin.SPLIT_SEED, 360)[1]
     labels = load_dataset("digits").test.read(np.arange(360))[1]
     assert held_out.min() < 20
     assert held_out.max() > 1776

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from ringlet.data import load_dataset
-from ringlet.data.archives import extract_tar
 from ringlet.data.cache import cache_directory
-from ringlet.data.download import fetch, fetch_remote, is_present
-from ringlet.data.registry import catalogue
-from ringlet.data.remote import REMOTE, RemoteDataset, RemoteFile
+from ringlet.data.catalogue import REMOTE, RemoteDataset, RemoteFile, catalogue
+from ringlet.data.download import extract_tar, fetch, fetch_remote
 from ringlet.errors import DataError, UnknownNameError, UsageError
 
 CONTENT = bytes(range(256)) * 4000
@@ -36,7 +34,7 @@ def test_a_file_arrives_whole_with_progress(server: Any, tmp_path: Path) -> None
     assert (folder / "data.bin").read_bytes() == CONTENT
     assert [path.name for path in folder.iterdir()] == ["data.bin"]
     assert seen[-1] == ("data.bin", len(CONTENT), len(CONTENT))
-    assert is_present(described(), folder)
+    assert described().is_present(folder)
 
 
 def test_what_is_there_and_intact_is_not_fetched_again(server: Any, tmp_path: Path) -> None:
@@ -170,7 +168,7 @@ def test_an_archive_is_unpacked_and_removed(server: Any, tmp_path: Path) -> None
         fetch_remote(remote, tmp_path, base_url=server.url)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.bin", "b.bin", "folder"]
     assert len(server.ranges) == 1
-    assert is_present(remote, tmp_path)
+    assert remote.is_present(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringlet.data import bounded, load_dataset
-from ringlet.data.cifar import CifarFile
-from ringlet.data.idx import load_pair, read_idx
+from ringlet.data.binary_files import CifarFile, load_idx_pair, read_idx
 from ringlet.data.images import read_image, read_mask
 from ringlet.data.npz import NpzFile
 from ringlet.errors import DataError
@@ -260,7 +259,7 @@ def test_mutated_idx_files_raise_nothing_else(packed: bool, data: st.DataObject,
     labels = tmp_path / "labels"
     labels.write_bytes(make_idx(np.zeros(3, np.uint8)))
     mutated = mutate(gzip.compress(content, mtime=0) if packed else content, data)
-    survives(tmp_path / "x", mutated, lambda path: load_pair(path, labels, 10).read(np.arange(3)))
+    survives(tmp_path / "x", mutated, lambda path: load_idx_pair(path, labels, 10).read(np.arange(3)))
 
 
 @many

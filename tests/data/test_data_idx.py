@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ringlet.data import load_dataset
-from ringlet.data.idx import read_idx
+from ringlet.data.binary_files import read_idx
 from ringlet.errors import DataError
 
 

@@ -17,11 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringlet.data import image_strips
-from ringlet.data.image_files import MAX_PIXELS
-from ringlet.data.image_strips import scaled
-from ringlet.data.images import decode_image, read_image, read_mask, read_pair
-from ringlet.data.mask_values import BINARY, MaskMeaning
+from ringlet.data import images
+from ringlet.data.bounded import MAX_PIXELS
+from ringlet.data.images import BINARY, MaskMeaning, decode_image, read_image, read_mask, read_pair, scaled
 from ringlet.errors import ConfigError, DataError
 
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16", "I;16B")
@@ -68,8 +66,8 @@ def test_strips_give_the_pixels_of_the_whole(mode, wanted, width, height, new_wi
     if mode == "LAB" and wanted != "RGB":
         return  # Pillow converts it to nothing else
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_strips, "STRIP_PIXELS", strip)
-        patch.setattr(image_strips, "WHOLE_PIXELS", 0)
+        patch.setattr(images, "STRIP_PIXELS", strip)
+        patch.setattr(images, "WHOLE_PIXELS", 0)
         found = scaled(image, wanted, (new_width, new_height))
     expected = plain(image, wanted, (new_width, new_height))
     assert found.mode == expected.mode == wanted
@@ -83,8 +81,8 @@ def test_files_of_every_format_give_the_same_in_strips(tmp_path, monkeypatch, ex
     for shape in ((1, 40, 30), (3, 61, 97), (3, 100, 20), (4, 17, 23)):
         whole = read_image(path, shape)
         with monkeypatch.context() as patch:
-            patch.setattr(image_strips, "STRIP_PIXELS", 100)
-            patch.setattr(image_strips, "WHOLE_PIXELS", 0)
+            patch.setattr(images, "STRIP_PIXELS", 100)
+            patch.setattr(images, "WHOLE_PIXELS", 0)
             np.testing.assert_array_equal(read_image(path, shape), whole)
 
 
@@ -95,7 +93,7 @@ def test_masks_are_the_same_in_strips(tmp_path, monkeypatch, mode, meaning):
     picture(mode, 41, 37).save(path)
 
     def outcome(strip: int) -> object:
-        monkeypatch.setattr(image_strips, "STRIP_PIXELS", strip)
+        monkeypatch.setattr(images, "STRIP_PIXELS", strip)
         try:
             return read_mask(path, (20, 30), meaning).tolist()
         except DataError as error:
@@ -109,7 +107,7 @@ def test_masks_of_sixteen_bits_hold_classes_in_either_byte(tmp_path, monkeypatch
     values = np.zeros((40, 40), np.uint16)
     values[-1, -1] = largest
     PIL.Image.fromarray(values).save(tmp_path / "x.png")
-    monkeypatch.setattr(image_strips, "STRIP_PIXELS", 80)
+    monkeypatch.setattr(images, "STRIP_PIXELS", 80)
     assert read_mask(tmp_path / "x.png", (40, 40), MaskMeaning.of(4))[-1, -1] == expected
 
 

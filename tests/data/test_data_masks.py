@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from ringlet.data import load_dataset
-from ringlet.data.images import read_mask
-from ringlet.data.mask_values import MaskMeaning
+from ringlet.data.images import MaskMeaning, read_mask
 from ringlet.errors import DataError, RingletError
 
 PHOTO = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ringlet.data import dataset_names, load_dataset
-from ringlet.data.registry import catalogue
+from ringlet.data.catalogue import catalogue
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
 
 

@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 from pictures import HOSTILE, ODD_CHANNELS, SHOTS
 
-from ringlet.database.cache import PredictorCache
-from ringlet.database.files import AllowedDirectory
-from ringlet.database.models import NewModel, fingerprint, open_predictor, stored_artifact
-from ringlet.database.rows import COLUMNS, bytes_item, encode_mask, file_item, plain_text, predict_rows
+from ringlet.database.models import NewModel, PredictorCache, fingerprint, open_predictor, stored_artifact
+from ringlet.database.rows import (
+    COLUMNS,
+    AllowedDirectory,
+    bytes_item,
+    encode_mask,
+    file_item,
+    plain_text,
+    predict_rows,
+)
 from ringlet.errors import DataError, ModelFileError, UsageError
 from ringlet.inference import Artifact, Predictor
-from ringlet.inference.pictures import write_mask
+from ringlet.inference.scoring import mask_image, write_image
 
 
 @pytest.fixture
@@ -127,7 +133,7 @@ def test_a_model_in_memory_predicts_like_its_file(models, new_model, file):
 def test_masks_are_the_files_that_predict_writes(num_classes):
     kind = np.uint8 if num_classes <= 256 else np.uint16
     mask = np.random.default_rng(0).integers(0, num_classes, (9, 7)).astype(kind)
-    write_mask(Path("mask.png"), mask, num_classes)
+    write_image(Path("mask.png"), mask_image(mask, num_classes))
     assert encode_mask(mask, num_classes) == Path("mask.png").read_bytes()
 
 

@@ -13,9 +13,8 @@ from rowtests import columns, expected_rows
 
 from ringlet.database import connect, inside, register
 from ringlet.database.contract import Scoring
-from ringlet.database.files import AllowedDirectory
 from ringlet.database.names import TableName
-from ringlet.database.rows import file_item, predict_rows, read_item
+from ringlet.database.rows import AllowedDirectory, file_item, predict_rows, read_item
 from ringlet.inference import Predictor
 
 NUM_ROWS = 2048

@@ -6,14 +6,11 @@ import re
 
 import pytest
 
-from ringlet.database.dialects import Dialect
-from ringlet.database.errors import DatabaseError
+from ringlet.database.drivers import DatabaseError
 from ringlet.database.functions import FunctionSettings, create_functions, grant_functions
-from ringlet.database.names import Reference, TableName, identifier, model_name, quoted
+from ringlet.database.names import DatabaseUrl, Reference, TableName, identifier, model_name, quoted
 from ringlet.database.ownership import runs_when_read, strangers_at_table, strangers_in_schema
-from ringlet.database.statements import PLACE, Statement, script
-from ringlet.database.tables import create_models
-from ringlet.database.urls import DatabaseUrl
+from ringlet.database.statements import PLACE, Dialect, Statement, create_models, script
 from ringlet.errors import UsageError
 
 POSTGRESQL = Dialect.detect("PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64", 150018)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ringlet.cli.main import VERBS
 from ringlet.config import RunConfig, gather
-from ringlet.data.registry import catalogue
+from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
 
 REPOSITORY = Path(__file__).parents[2]

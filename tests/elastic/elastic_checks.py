@@ -46,7 +46,7 @@ def fail(comm: Communicator, directory: str, what: str) -> str:
         if what == "restore":
             state.restore()
         else:
-            state.settings = {"array": np.zeros(2)}
+            state.settings = {"array": np.array([None])}
             state.commit()
     except CheckpointError as error:
         return str(error)

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ringlet
+from ringlet.checkpoint.atomic import write_directory
+from ringlet.checkpoint.contents import write_tensors
 from ringlet.checkpoint.manifest import Manifest, read_verified
 from ringlet.comm.environments import VARIABLES
 from ringlet.comm.single import SingleCommunicator
@@ -194,7 +197,7 @@ def test_a_script_with_other_names_is_refused(tmp_path: Path) -> None:
         state_in(tmp_path, step=1).restore()
 
 
-@pytest.mark.parametrize("value", [{1, 2}, b"bytes", object(), np.array([None]), lambda: 0])
+@pytest.mark.parametrize("value", [range(3), object(), np.array([None]), lambda: 0])
 def test_what_cannot_be_kept_is_refused_at_once(tmp_path: Path, value: Any) -> None:
     with pytest.raises(UsageError, match=r"'thing' of the state is of type .*, which cannot be kept"):
         state_in(tmp_path, thing=value)
@@ -203,12 +206,38 @@ def test_what_cannot_be_kept_is_refused_at_once(tmp_path: Path, value: Any) -> N
         state.thing = value
 
 
-@pytest.mark.parametrize("value", [[np.zeros(2)], {"a": float("nan")}, {1: 2}, [{1, 2}], 10**60])
+@pytest.mark.parametrize("value", [[object()], {"a": np.array([None])}, [range(3)], 10**60])
 def test_what_cannot_be_kept_is_refused_by_the_commit(tmp_path: Path, value: Any) -> None:
     state = state_in(tmp_path, thing=value)
     with pytest.raises(CheckpointError):
         state.commit()
     assert commits_in(tmp_path) == []
+
+
+def test_commits_of_the_earlier_format_are_read(tmp_path: Path) -> None:
+    facts = {
+        "step": {"kind": "json", "value": 3},
+        "options": {"kind": "json", "value": {"kind": "x"}},
+        "weights": {"kind": "array"},
+        "best": {"kind": "float"},
+        "scale": {"kind": "scalar"},
+        "waves": {"kind": "array", "type": "complex64", "shape": [1, 2]},
+    }
+    waves = np.array([[1j, 2]], np.complex64)
+    arrays = {
+        "weights": np.arange(3.0),
+        "best": np.array(np.inf),
+        "scale": np.array(2, np.float32),
+        "waves": waves.reshape(-1).view(np.uint8),
+    }
+    files = {"arrays.safetensors": partial(write_tensors, arrays=arrays)}
+    write_directory(tmp_path / "commit-00000001", files, {"values": facts})
+    state = state_in(tmp_path, step=0, options={}, weights=np.zeros(3), best=0.0, scale=0, waves=0)
+    assert state.restore()
+    assert (state.step, state.options, state.best) == (3, {"kind": "x"}, np.inf)
+    assert (type(state.best), type(state.scale)) == (float, np.float32)
+    assert state.weights.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(state.waves, waves)
 
 
 @pytest.mark.parametrize("name", ["commit", "restore", "_values"])
@@ -244,7 +273,7 @@ def test_all_ranks_get_what_rank_0_committed(tmp_path: Path, communicator: str) 
 
 
 @pytest.mark.parametrize(
-    ("what", "words"), [("commit", "'settings' of the state cannot be kept"), ("restore", "damaged")]
+    ("what", "words"), [("commit", "the state['settings']['array'] is an array of object"), ("restore", "damaged")]
 )
 def test_an_error_of_rank_0_is_raised_on_all(tmp_path: Path, what: str, words: str) -> None:
     if what == "restore":

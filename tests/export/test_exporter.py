@@ -15,6 +15,7 @@ import pytest
 from ringlet import Predictor, load_dataset
 from ringlet.errors import DataError, ModelFileError, UnknownNameError, UsageError
 from ringlet.export import export_model, exporter
+from ringlet.io.storage import open_location
 from ringlet.models.files import load_model_file, save_model
 
 pytestmark = [pytest.mark.xdist_group("exporter"), pytest.mark.filterwarnings("ignore")]
@@ -158,6 +159,38 @@ def test_the_path_may_be_a_folder_or_lack_its_ending(run):
     Path("out").mkdir()
     assert export_model(run, "onnx", "out").artifact.network == Path("out/model.onnx")
     assert export_model(run, "onnx", "named").artifact.network == Path("named.onnx")
+
+
+@pytest.mark.parametrize(("target", "names"), [("onnx", ["net.onnx"]), ("openvino", ["net.bin", "net.xml"])])
+def test_an_export_goes_to_an_object_store_and_is_used_from_there(run, bucket, target, names, monkeypatch):
+    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
+    monkeypatch.setenv("RINGLET_CACHE", "cache")
+    result = export_model(run, target, f"{bucket}/exports/net")
+    assert sorted(open_location(bucket).list("exports")) == names
+    assert sorted(result.to_dict()["files"]) == [f"{bucket}/exports/{name}" for name in names]
+    assert not list(run.glob("*net*"))
+    local = export_model(run, target, "local")
+    images = load_dataset("digits").test.read(np.arange(4))[0]
+    with Predictor(f"{bucket}/exports/net{Path(names[-1]).suffix}") as remote, Predictor(local.artifact) as here:
+        assert [found.class_index for found in remote.predict(images)] == [
+            found.class_index for found in here.predict(images)
+        ]
+
+
+def test_an_object_store_that_refuses_an_export_is_told(run, bucket, monkeypatch):
+    pytest.importorskip("onnxruntime")
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Access Denied")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.put_file", refuse)
+    with pytest.raises(ModelFileError, match=f"cannot write '{bucket}/net.onnx': Access Denied"):
+        export_model(run, "onnx", f"{bucket}/net.onnx")
+    with pytest.raises(UsageError, match=r"'net.xml' ends in '.xml', an export to onnx ends in '.onnx'"):
+        export_model(run, "onnx", f"{bucket}/net.xml")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(UsageError, match=r'pip install "ringlet\[remote\]"'):
+        export_model(run, "onnx", f"{bucket}/net.onnx")
 
 
 def test_only_models_are_exported(run):

@@ -79,7 +79,7 @@ def test_a_run_outlives_a_disk_that_is_full_for_a_while(runs, disk, words, undis
     assert steps_in(run) == sorted(set(steps_in(run)))
     assert {1, *range(33, NUM_STEPS + 1)} <= set(steps_in(run))
     told = [line for line in run.stderr.splitlines() if "the disk or quota is full (No space left on device)" in line]
-    assert all(re.search(r"about [\d,]+ bytes are needed, [\d,]+ are free", line) for line in told), told
+    assert all(re.search(r"about [\d,]+ bytes are needed, [\d,]+ bytes are free", line) for line in told), told
     for name in ("model.safetensors", "checkpoint", "line of events.ndjson"):
         outages = len([line for line in told if line.endswith(f"the next {name} is tried as planned")])
         assert outages == run.stderr.count(f"the {name} can be written again"), run.stderr

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from ringlet import Predictor
@@ -146,3 +147,55 @@ def test_a_program_without_description_is_never_run():
 def test_some_kinds_live_in_files_only(classes):
     with pytest.raises(UsageError, match="from memory"):
         Predictor(Artifact.find(classes).loaded())
+
+
+# -- object stores ----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def send(bucket, monkeypatch):
+    """Put files into the object store: ``send("net/model.safetensors", path)``."""
+    monkeypatch.setenv("RINGLET_CACHE", "cache")
+
+    def send(name, path):
+        fsspec.filesystem("memory").pipe_file(f"{bucket}/{name}", path.read_bytes())
+        return f"{bucket}/{name}"
+
+    return send
+
+
+@pytest.mark.parametrize("named", ["file", "run", "as a path"])
+def test_a_model_in_an_object_store_predicts_as_one_of_this_machine(send, classes, pictures, named):
+    address = send("runs/night/model.safetensors", classes)
+    address = {"file": address, "run": address.rpartition("/")[0], "as a path": Path(address)}[named]
+    with Predictor(address) as remote, Predictor(classes) as here:
+        found, expected = (predictor.predict(pictures[:3]) for predictor in (remote, here))
+    assert [result.probability for result in found] == [result.probability for result in expected]
+    assert remote.artifact.sha256() == here.artifact.sha256()
+
+
+def test_a_model_that_was_replaced_in_an_object_store_is_fetched_again(send, classes, masks):
+    address = send("model.safetensors", classes)
+    assert Predictor(address).description.network == "classes"
+    send("model.safetensors", masks)
+    assert Predictor(address).description.network == "masks"
+
+
+def test_both_halves_come_from_an_object_store(send, exports):
+    send("classes.bin", exports / "classes.bin")
+    artifact = Artifact.find(send("classes.xml", exports / "classes.xml"))
+    assert [path.name for path in artifact.files] == ["classes.xml", "classes.bin"]
+    assert artifact.sha256() == Artifact.find(exports / "classes.xml").sha256()
+
+
+def test_what_an_object_store_does_not_have_is_told(send, bucket, exports):
+    with pytest.raises(ModelFileError, match="no such file"):
+        Artifact.find(f"{bucket}/net.onnx")
+    with pytest.raises(ModelFileError, match=r"lacks its weights: expected classes\.bin beside it"):
+        Artifact.find(send("classes.xml", exports / "classes.xml"))
+
+
+def test_a_program_in_a_folder_of_an_object_store_is_not_run(send, bucket):
+    program = Path("net.py")
+    program.write_text("raise SystemExit('run')")
+    send("nets/net.py", program)
+    with pytest.raises(ModelFileError, match="Programs are run only if they are named themselves"):
+        Predictor(f"{bucket}/nets")

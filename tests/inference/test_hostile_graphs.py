@@ -12,7 +12,7 @@ from ringlet import Predictor
 from ringlet.errors import ModelFileError
 from ringlet.export import export_model
 from ringlet.inference import Artifact
-from ringlet.inference.runtimes.onnx_file import check_self_contained
+from ringlet.inference.runtimes.onnx import check_self_contained
 
 
 @pytest.fixture(scope="module")

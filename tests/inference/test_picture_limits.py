@@ -10,13 +10,13 @@ import PIL.Image
 import pytest
 
 from ringlet import Predictor
-from ringlet.data import image_strips
+from ringlet.data import images
 from ringlet.data.normalization import BYTES
 from ringlet.database.rows import bytes_item, predict_rows
-from ringlet.inference import pictures as painting
+from ringlet.inference import scoring as painting
 from ringlet.inference.description import describe
-from ringlet.inference.pictures import write_overlay
-from ringlet.inference.prediction import Interpreter
+from ringlet.inference.predictor import Interpreter
+from ringlet.inference.scoring import write_overlay
 from ringlet.models import builder as b
 
 
@@ -66,7 +66,7 @@ def test_masks_in_strips_are_those_of_the_whole(monkeypatch, num_outputs, strip,
         np.asarray(PIL.Image.fromarray(plane).resize(size[::-1], PIL.Image.Resampling.BILINEAR)) for plane in outputs
     ]
     expected = planes[0] >= 0.5 if num_outputs == 1 else np.argmax(planes, axis=0)
-    monkeypatch.setattr(image_strips, "STRIP_PIXELS", strip)
+    monkeypatch.setattr(images, "STRIP_PIXELS", strip)
     found = Interpreter(describe(spec, BYTES, ()), 0.5)("x", outputs, size)
     np.testing.assert_array_equal(found.mask, expected)
     assert found.share == (expected != 0).mean()

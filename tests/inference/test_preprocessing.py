@@ -8,8 +8,7 @@ import pytest
 
 from ringlet.data.images import read_image
 from ringlet.data.normalization import BYTES, DIGITS, Normalization
-from ringlet.data.resize import ResizedSource
-from ringlet.data.source import ArraySource
+from ringlet.data.source import ArraySource, ResizedSource
 from ringlet.errors import ConfigError, DataError
 from ringlet.inference import Preprocessing
 

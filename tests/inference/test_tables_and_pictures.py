@@ -11,13 +11,10 @@ import PIL.Image
 import pytest
 
 from ringlet import Predictor
-from ringlet.data.images import read_mask
-from ringlet.data.mask_values import MaskMeaning
+from ringlet.data.images import MaskMeaning, read_mask
 from ringlet.errors import UsageError
 from ringlet.inference.inputs import list_inputs
-from ringlet.inference.pictures import outline, write_mask, write_overlay
-from ringlet.inference.scoring import Scorer
-from ringlet.inference.tables import check_table, write_table
+from ringlet.inference.scoring import Scorer, check_table, mask_image, outline, write_image, write_overlay, write_table
 
 RECORDS = [
     {"file": "a,b.png", "class": 1, "label": 'do"g', "probability": 0.75, "error": None}
@@ -63,7 +60,7 @@ def test_a_table_that_cannot_be_written_is_refused_early(path, message):
 def test_a_mask_is_read_as_it_was_written():
     mask = np.zeros((20, 30), np.uint8)
     mask[5:10, 7:20] = 1
-    write_mask(Path("deep/er/m.png"), mask, 2)
+    write_image(Path("deep/er/m.png"), mask_image(mask, 2))
     np.testing.assert_array_equal(read_mask(Path("deep/er/m.png"), (20, 30))[0], mask)
     with PIL.Image.open("deep/er/m.png") as image:
         assert (image.mode, image.getextrema()) == ("L", (0, 255))
@@ -72,7 +69,7 @@ def test_a_mask_is_read_as_it_was_written():
 
 def test_masks_of_several_classes_keep_their_numbers():
     mask = np.arange(12, dtype=np.uint8).reshape(3, 4) % 5
-    write_mask(Path("m.png"), mask, 5)
+    write_image(Path("m.png"), mask_image(mask, 5))
     np.testing.assert_array_equal(read_mask(Path("m.png"), (3, 4), MaskMeaning.of(5)), mask)
     with PIL.Image.open("m.png") as image:
         assert image.mode == "P"

@@ -143,14 +143,14 @@ def objects_travel(folder):
 def objects_that_cannot_travel_raise_everywhere(folder):
     session.init()
     cannot = object() if world.rank() == 1 else {"fine": 1}
-    words = "the value of rank 1 is of type builtins.object, which cannot be sent"
+    words = "the value of rank 1 is of type builtins.object, which cannot travel"
     expect_error(lambda: session.broadcast_object(cannot, 1), words, ValueError)
     expect_error(lambda: session.allgather_object([cannot] if world.rank() == 1 else 1), "the value of rank 1[0]")
     expect_error(lambda: session.broadcast_object(1, 7), "root 7 is not in the process set", ValueError)
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    expect_error(lambda: session.allgather_object(deep if world.rank() == 0 else 1), "recursion")
+    expect_error(lambda: session.allgather_object(deep if world.rank() == 0 else 1), "nested too deeply")
     assert total() == [6.0]
     session.shutdown()
 

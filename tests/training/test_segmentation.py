@@ -12,7 +12,7 @@ from PIL import Image
 
 from ringlet import RunConfig, Trainer, load_model
 from ringlet.data import Dataset, load_dataset
-from ringlet.data.shapes import ShapesSource
+from ringlet.data.builtin import ShapesSource
 from ringlet.errors import ConfigError, DataError, SpecError
 from ringlet.training.components import make_augmentation
 from ringlet.training.metrics import split_losses

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ringlet import RunConfig, Trainer
 from ringlet.comm.single import SingleCommunicator
-from ringlet.data.shapes import ShapesSource
+from ringlet.data.builtin import ShapesSource
 from ringlet.training.events import EpochFinished
 from ringlet.training.pictures import (
     GAP,

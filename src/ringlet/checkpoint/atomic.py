@@ -13,26 +13,82 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast, final
 
 from ringlet.checkpoint.manifest import MANIFEST, FileFacts, serialise
 from ringlet.errors import CheckpointError, RingletError
-from ringlet.io.disk import FULL, explain, synchronise
-from ringlet.io.locks import try_lock
+from ringlet.io.disk import FULL, explain, synchronise, try_lock
 
 SPARE_BYTES = 1 << 16
 """What headers, the manifest and the directory itself may need besides the tensors."""
 MAX_WRITE = 4 << 20
 _PARTIAL = re.compile(r"\.(?P<name>.+)\.partial-[0-9a-f]{12}")
-_UNKNOWN_OWNER_SECONDS = 3600.0
+UNKNOWN_OWNER_SECONDS = 3600.0
 """Where the file system has no locks, partial directories are left alone for this long."""
 
 
 Content = bytes | Callable[[BinaryIO], object]
+
+
+@final
+class LocalDirectories:
+    """Hashed directories in a folder of this machine, by their names; ``remote`` has the same for object stores.
+
+    Errors of the storage are OSErrors, unless told otherwise.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def names(self, is_target: Callable[[str], bool]) -> list[str]:
+        """Those whose names are those of targets."""
+        try:
+            return [path.name for path in self.place.iterdir() if is_target(path.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def about(self, name: str) -> tuple[int, float]:
+        """Bytes of all files, and when it was written in seconds since 1970."""
+        path = self.place / name
+        status = path.lstat()
+        files = os.scandir(path) if stat.S_ISDIR(status.st_mode) else ()
+        return sum(file.stat(follow_symlinks=False).st_size for file in files), status.st_mtime
+
+    @contextmanager
+    def opened(self, name: str, *, manifest_only: bool = False) -> Iterator[Path]:  # noqa: ARG002
+        """Within: a directory of this machine with its files, not verified; CheckpointError if it cannot be had."""
+        yield self.place / name
+
+    def prepare(self, is_target: Callable[[str], bool], known: Callable[[str], bool]) -> list[str]:
+        """Make the place, and remove what dead writers left; gives what had to be left alone, and why."""
+        make_directory(self.place)
+        return remove_partials(self.place, is_target, known)
+
+    def write(self, name: str, files: Mapping[str, Content], facts: Mapping[str, Any], *, num_bytes: int = 0) -> None:
+        """Add one, see :func:`write_directory`; CheckpointError if that is not possible."""
+        write_directory(self.place / name, files, facts, num_bytes=num_bytes)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give one another name."""
+        (self.place / name).rename(self.place / new_name)
+
+    def remove(self, name: str, known: Callable[[str], bool]) -> str | None:
+        """Remove one, see :func:`remove_directory`."""
+        problem = remove_directory(self.place / name, known)
+        synchronise(self.place)
+        return problem
+
+    def move(self, names: Sequence[str], target: Path) -> None:
+        """Move some, in this order, into a folder of this machine."""
+        for name in names:
+            (self.place / name).rename(target / name)
+        synchronise(target)
+        synchronise(self.place)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -43,11 +99,11 @@ def write_directory(
 
     ``target`` must not exist, its parent must. A callable content gets a stream to write to and may write from
     memoryviews without a copy. ``num_bytes`` is about what the files need: it is compared with the free space first.
-    Whatever goes wrong is a :class:`CheckpointError`, and nothing new is left behind.
+    Whatever goes wrong is a :class:`CheckpointError`, and nothing new is left.
     """
     with _explained(target, num_bytes + SPARE_BYTES):
         _require_space(target.parent, num_bytes)
-        partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(6)}")
+        partial = partial_name(target)
         partial.mkdir()
         try:
             with _locked(partial):
@@ -62,6 +118,11 @@ def write_directory(
             raise
         synchronise(target.parent)
     return written
+
+
+def partial_name(target: Path) -> Path:
+    """What a directory is called before it is complete."""
+    return target.with_name(f".{target.name}.partial-{secrets.token_hex(6)}")
 
 
 def make_directory(path: Path) -> None:
@@ -138,7 +199,7 @@ def remove_directory(path: Path, known: Callable[[str], bool]) -> str | None:
         return problem
     doomed = path
     if _PARTIAL.fullmatch(path.name) is None:
-        doomed = path.with_name(f".{path.name}.partial-{secrets.token_hex(6)}")
+        doomed = partial_name(path)
         path.rename(doomed)
     for file in doomed.iterdir():
         file.unlink()
@@ -192,6 +253,6 @@ def _in_use(partial: Path) -> bool:
         return False
     try:
         free = try_lock(descriptor)
-        return time.time() - partial.stat().st_mtime < _UNKNOWN_OWNER_SECONDS if free is None else not free
+        return time.time() - partial.stat().st_mtime < UNKNOWN_OWNER_SECONDS if free is None else not free
     finally:
         os.close(descriptor)

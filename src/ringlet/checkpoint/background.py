@@ -1,15 +1,15 @@
-"""Writing while training goes on: one thread per write, one write at a time."""
+"""Writing while training continues: one thread per write, one write at a time."""
 
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from time import thread_time
 from types import TracebackType
 from typing import Self, final
 
 from ringlet.checkpoint.contents import Checkpoint
 from ringlet.checkpoint.store import CheckpointStore
+from ringlet.io.storage import Place
 
 
 @final
@@ -22,7 +22,7 @@ class BackgroundWriter:
     def __init__(self, store: CheckpointStore) -> None:
         self.store = store
         self._thread: threading.Thread | None = None
-        self._outcome: Path | BaseException | None = None
+        self._outcome: Place | BaseException | None = None
         self.processor_seconds = 0.0
         """What the last write that has ended took of a core, which training may have missed."""
 
@@ -40,7 +40,7 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._write, args=(checkpoint,), name="checkpoint writer")
         self._thread.start()
 
-    def wait(self) -> Path | None:
+    def wait(self) -> Place | None:
         """The directory of the last write, when it is on disk; None if there was none. Raises what went wrong with it.
 
         An outcome is given once.
@@ -58,7 +58,7 @@ class BackgroundWriter:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def close(self) -> Path | None:
+    def close(self) -> Place | None:
         """Wait for the last write; the writer may be used again."""
         return self.wait()
 

@@ -1,17 +1,25 @@
-"""What a checkpoint holds, and its checks."""
+"""What a checkpoint holds, its checks, and the two files that are not a model file: named arrays, and metrics.
+
+The metrics of every finished epoch are one JSON object per line: they grow with a run, so they have their own file.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import CheckpointError, show
+from ringlet.checkpoint.manifest import open_regular
+from ringlet.errors import CheckpointError, UnreadableCheckpointError, show
+from ringlet.io import jsontext, safetensors
+from ringlet.io.storage import Place
 from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec
 
@@ -23,7 +31,7 @@ _FLOATS = (np.dtype("<f4"), np.dtype("<f8"))
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """All that training needs to go on from ``step``, or a model alone (no optimizer, no training).
+    """All that training needs to resume from ``step``, or a model alone (no optimizer, no training).
 
     ``training`` and ``config`` are JSON values: texts as keys, finite numbers; floats come back to the bit and tuples
     come back as lists.
@@ -56,7 +64,7 @@ class Entry:
     """A checkpoint on disk."""
 
     step: int
-    path: Path
+    path: Place
     num_bytes: int
     time: float
     """When it was written, in seconds since 1970."""
@@ -89,3 +97,93 @@ def check_optimizer(spec: ModelSpec, state: Mapping[str, NDArray[Any]]) -> None:
                 f"optimizer state '{name}' has shape {array.shape}, model '{spec.name}' has {spec.num_parameters:,} "
                 "parameters"
             )
+
+
+# -- named arrays in a safetensors file -------------------------------------------------------------------------------
+_ARRAY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
+
+
+def write_tensors(stream: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write ``arrays`` as a safetensors file; what could not be read back is refused."""
+    for name, array in arrays.items():
+        _check_name(name)
+        known = safetensors.NAMES
+        if not isinstance(array, np.ndarray) or array.dtype not in known or array.ndim > safetensors.MAX_DIMENSIONS:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise CheckpointError(
+                f"array '{name}' is of {kind}: expected a NumPy array of {', '.join(map(str, known))}"
+            )
+    safetensors.write_tensors(stream, arrays)
+
+
+def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a safetensors file; it asks for no more memory than the file has bytes."""
+    with open_regular(path) as file:
+        try:
+            header = safetensors.read_header(file, os.fstat(file.fileno()).st_size)
+            for name in header.entries:
+                _check_name(name)
+            return safetensors.read_arrays(file, header)
+        except (CheckpointError, ValueError) as error:
+            raise CheckpointError(f"{path.name}: {error}") from None
+        except OSError as error:
+            raise UnreadableCheckpointError(f"{path.name} cannot be read: {error.strerror or error}") from None
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or _ARRAY_NAME.fullmatch(name) is None:
+        raise CheckpointError(f"array name {show(name)}: expected letters, digits, '_', '.' and '-'")
+
+
+# -- metrics by epoch -------------------------------------------------------------------------------------------------
+Row = Mapping[str, float]
+MAX_LINE = 1 << 16
+_LINES_AT_ONCE = 1_000
+
+
+def write_history(stream: BinaryIO, rows: Sequence[Row]) -> None:
+    """Write one line per row; numbers come back to the bit, those that are not finite as text."""
+    for start in range(0, len(rows), _LINES_AT_ONCE):
+        lines = [_line(row) for row in rows[start : start + _LINES_AT_ONCE]]
+        stream.write("".join(lines).encode("ascii"))
+
+
+def _line(row: Row) -> str:
+    text = jsontext.canonical({name: value if math.isfinite(value) else str(value) for name, value in row.items()})
+    if len(text) >= MAX_LINE:
+        raise CheckpointError(f"the metrics of an epoch take {len(text):,} characters, at most {MAX_LINE:,} are kept")
+    return text + "\n"
+
+
+def read_history(path: Path) -> list[dict[str, float]]:
+    """All rows, each read without trust in the file."""
+    rows: list[dict[str, float]] = []
+    with open_regular(path) as file:
+        try:
+            while line := file.readline(MAX_LINE + 1):
+                rows.append(parse_row(jsontext.parse(_complete(line).decode("ascii"))))
+        except OSError as error:
+            raise UnreadableCheckpointError(f"{path.name} cannot be read: {error.strerror or error}") from None
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"{path.name}, line {len(rows) + 1}: {error}") from None
+    return rows
+
+
+def _complete(line: bytes) -> bytes:
+    if not line.endswith(b"\n"):
+        raise ValueError("is too long or ends before its end")
+    return line
+
+
+def parse_row(value: Any) -> dict[str, float]:
+    """A row from plain values; what is not finite is written as text. TypeError or ValueError for anything else."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is not a row of metrics")
+    return {str(name): parse_number(number) for name, number in value.items()}
+
+
+def parse_number(value: Any) -> float:
+    """A float from a number or from text such as ``nan``."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f"{value!r:.40} is not a number")
+    return float(value)

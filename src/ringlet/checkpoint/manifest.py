@@ -121,7 +121,7 @@ def _file_facts(name: str, value: Any) -> FileFacts:
 def read_verified(directory: Path) -> Manifest:
     """The manifest of ``directory`` after every file in it was found to have its size and hash."""
     manifest = read_manifest(directory)
-    with _readable():
+    with readable():
         for name, facts in manifest.files.items():
             _verify(directory / name, facts)
     return manifest
@@ -129,7 +129,7 @@ def read_verified(directory: Path) -> Manifest:
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest alone; links in the directory are refused, and so is a directory that is one."""
-    with _readable():
+    with readable():
         if not stat.S_ISDIR(directory.lstat().st_mode):
             raise CheckpointError("is not a directory of its own (a file or a link)")
         with os.scandir(directory) as entries:
@@ -142,7 +142,8 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def readable() -> Iterator[None]:
+    """Errors of the storage become UnreadableCheckpointErrors."""
     try:
         yield
     except OSError as error:

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import secrets
-import stat
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -15,17 +14,22 @@ from typing import Any, final
 
 from numpy.typing import NDArray
 
-from ringlet.checkpoint.atomic import (
-    Content,
-    make_directory,
-    remove_directory,
-    remove_partials,
-    write_directory,
+from ringlet.checkpoint.atomic import Content, LocalDirectories
+from ringlet.checkpoint.contents import (
+    HISTORY,
+    MODEL,
+    OPTIMIZER,
+    Checkpoint,
+    Entry,
+    check,
+    check_optimizer,
+    read_history,
+    read_tensors,
+    write_history,
+    write_tensors,
 )
-from ringlet.checkpoint.contents import HISTORY, MODEL, OPTIMIZER, Checkpoint, Entry, check, check_optimizer
-from ringlet.checkpoint.history import read_history, write_history
 from ringlet.checkpoint.manifest import MANIFEST, Manifest, read_manifest, read_verified
-from ringlet.checkpoint.tensors import read_tensors, write_tensors
+from ringlet.checkpoint.remote import RemoteDirectories
 from ringlet.errors import (
     CheckpointError,
     ModelFileError,
@@ -34,7 +38,7 @@ from ringlet.errors import (
     UnreadableCheckpointError,
     show,
 )
-from ringlet.io.disk import synchronise
+from ringlet.io.storage import Address, Place, place_of
 from ringlet.models.attributes import is_integer
 from ringlet.models.files import ModelFile, load_model_file, write_model
 
@@ -45,14 +49,15 @@ _OWN_FILES = frozenset({MODEL, OPTIMIZER, HISTORY, MANIFEST})
 
 @final
 class CheckpointStore:
-    """The directory ``<run>/checkpoints``; one process writes to it, any may read.
+    """The directory ``<run>/checkpoints``, or an address such as ``s3://bucket/run``; one process writes, any may read.
 
     ``say`` is called with one line for everything that a user should hear of: damage, what is used instead, what was
     left alone. Nothing in the directory that is not recognised is ever changed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], say: Callable[[str], object] | None = None) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str] | Address, say: Callable[[str], object] | None = None) -> None:
+        self.path: Place = place_of(path)
+        self._directories = _directories_at(self.path)
         self.say = logging.getLogger("ringlet").warning if say is None else say
         self._prepared = False
         self._good: set[int] = set()
@@ -61,9 +66,7 @@ class CheckpointStore:
     def steps(self) -> list[int]:
         """The steps of all checkpoints, good or not, in order."""
         try:
-            names = [path.name for path in self.path.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+            names = self._directories.names(_is_checkpoint)
         except OSError as error:
             raise CheckpointError(f"cannot read {self.path}: {error.strerror}") from None
         return sorted(step for step in map(_step_of, names) if step is not None)
@@ -76,17 +79,11 @@ class CheckpointStore:
     def _entry(self, step: int) -> Entry | None:
         path = self.directory(step)
         try:
-            status = path.lstat()
-            sizes = (
-                [file.stat(follow_symlinks=False).st_size for file in os.scandir(path)]
-                if stat.S_ISDIR(status.st_mode)
-                else []
-            )
+            return Entry(step, path, *self._directories.about(path.name))
         except FileNotFoundError:
             return None
         except OSError as error:
             return Entry(step, path, 0, 0.0, f"cannot be read: {error.strerror}", UnreadableCheckpointError.state)
-        return Entry(step, path, sum(sizes), status.st_mtime)
 
     def _verified(self, entry: Entry) -> Entry:
         try:
@@ -95,7 +92,7 @@ class CheckpointStore:
             return replace(entry, problem=str(error), state=error.state)
         return replace(entry, checkpoint=replace(content, tensors={}, optimizer={}, history=()))
 
-    def directory(self, step: int) -> Path:
+    def directory(self, step: int) -> Place:
         """Where the checkpoint of a step is, if it exists."""
         return self.path / f"step-{step:08d}"
 
@@ -137,7 +134,8 @@ class CheckpointStore:
         """What the newest readable manifest says about training, without a look at the other files; else nothing."""
         for step in reversed(self.steps()):
             try:
-                manifest = read_manifest(self.directory(step))
+                with self._directories.opened(self.directory(step).name, manifest_only=True) as directory:
+                    manifest = read_manifest(directory)
                 _check_facts(manifest, step)
             except CheckpointError:
                 continue
@@ -151,12 +149,12 @@ class CheckpointStore:
 
     def _load(self, step: int) -> Checkpoint:
         self._good.discard(step)
-        directory = self.directory(step)
-        manifest = read_verified(directory)
-        names = _check_facts(manifest, step)
-        model = _load_model(directory / MODEL)
-        history = read_history(directory / HISTORY) if HISTORY in manifest.files else []
-        optimizer = read_tensors(directory / OPTIMIZER) if names else {}
+        with self._directories.opened(self.directory(step).name) as directory:
+            manifest = read_verified(directory)
+            names = _check_facts(manifest, step)
+            model = _load_model(directory / MODEL)
+            history = read_history(directory / HISTORY) if HISTORY in manifest.files else []
+            optimizer = read_tensors(directory / OPTIMIZER) if names else {}
         if sorted(optimizer) != names:
             raise CheckpointError(f"{OPTIMIZER} holds {sorted(optimizer)}, the manifest says {names}")
         check_optimizer(model.spec, optimizer)
@@ -169,16 +167,15 @@ class CheckpointStore:
     # -- writing ------------------------------------------------------------------------------------------------------
     def prepare(self) -> None:
         """Make the directory and remove what dead writers left; the first :meth:`write` does it too."""
-        make_directory(self.path)
         try:
-            remarks = remove_partials(self.path, lambda name: _step_of(name) is not None, _OWN_FILES.__contains__)
+            remarks = self._directories.prepare(_is_checkpoint, _OWN_FILES.__contains__)
         except OSError as error:
             raise CheckpointError(f"cannot write to {self.path}: {error.strerror}") from None
         for remark in remarks:
             self.say(remark)
         self._prepared = True
 
-    def write(self, checkpoint: Checkpoint) -> Path:
+    def write(self, checkpoint: Checkpoint) -> Place:
         """Write a checkpoint durably and give its directory.
 
         One of the same step that holds the same state stays as it is; any other is renamed first, and that is said.
@@ -187,7 +184,7 @@ class CheckpointStore:
         if not self._prepared:
             self.prepare()
         target = self.directory(checkpoint.step)
-        if os.path.lexists(target):
+        if checkpoint.step in self.steps():
             try:
                 present = self._load(checkpoint.step)
             except CheckpointError as error:
@@ -196,18 +193,19 @@ class CheckpointStore:
                 if _same_state(present, checkpoint):
                     return target
                 self._set_aside(target, "superseded", f"checkpoint {target} holds another state of step {present.step}")
-        write_directory(target, _files(checkpoint), _facts(checkpoint), num_bytes=checkpoint.num_bytes)
+        files, facts = _files(checkpoint), _facts(checkpoint)
+        self._directories.write(target.name, files, facts, num_bytes=checkpoint.num_bytes)
         self._good.add(checkpoint.step)
         return target
 
-    def _set_aside(self, path: Path, state: str, why: str) -> None:
+    def _set_aside(self, path: Place, state: str, why: str) -> None:
         """A checkpoint in the way of a new one is renamed, never deleted: someone may want it back."""
-        aside = path.with_name(f"{path.name}.{state.replace(' ', '-')}-{secrets.token_hex(3)}")
+        aside = f"{path.name}.{state.replace(' ', '-')}-{secrets.token_hex(3)}"
         try:
-            path.rename(aside)
+            self._directories.rename(path.name, aside)
         except OSError as error:
             raise CheckpointError(f"cannot replace checkpoint {path}: {error.strerror}") from None
-        self.say(f"{why}. It was renamed to {aside.name} and is written again")
+        self.say(f"{why}. It was renamed to {aside} and is written again")
 
     # -- removing -----------------------------------------------------------------------------------------------------
     def prune(self, keep: int, protected_steps: Collection[int] = ()) -> list[int]:
@@ -224,17 +222,14 @@ class CheckpointStore:
         return [step for step in doomed if self.remove(step)]
 
     def move_after(self, step: int, target: Path) -> list[int]:
-        """Move the checkpoints of later steps, whatever their state, into ``target``; gives their steps in order.
+        """Move the checkpoints of later steps, whatever their state, into a folder; gives their steps in order.
 
         The latest goes first: after a crash in between, what is left here is an earlier state of the same run.
         """
         later = [other for other in self.steps() if other > step]
+        self._good.difference_update(later)
         try:
-            for other in reversed(later):
-                self._good.discard(other)
-                self.directory(other).rename(target / self.directory(other).name)
-            synchronise(target)
-            synchronise(self.path)
+            self._directories.move([self.directory(other).name for other in reversed(later)], target)
         except OSError as error:
             raise CheckpointError(f"cannot move checkpoints from {self.path} to {target}: {error.strerror}") from None
         return later
@@ -244,8 +239,7 @@ class CheckpointStore:
         path = self.directory(step)
         self._good.discard(step)
         try:
-            problem = remove_directory(path, _OWN_FILES.__contains__)
-            synchronise(self.path)
+            problem = self._directories.remove(path.name, _OWN_FILES.__contains__)
         except OSError as error:
             problem = error.strerror or str(error)
         if problem is not None:
@@ -266,6 +260,14 @@ def _step_of(name: str) -> int | None:
     """The step of a directory's name, if it is a checkpoint's and written the one way it is written."""
     match = _STEP.fullmatch(name)
     return int(match[1]) if match and name == f"step-{int(match[1]):08d}" else None
+
+
+def _is_checkpoint(name: str) -> bool:
+    return _step_of(name) is not None
+
+
+def _directories_at(place: Place) -> LocalDirectories | RemoteDirectories:
+    return LocalDirectories(place) if isinstance(place, Path) else RemoteDirectories(place)
 
 
 def _files(checkpoint: Checkpoint) -> dict[str, Content]:

@@ -35,7 +35,7 @@ def checkpoints(
         _print(entries, best)
     else:
         display.note(f"{display.clean(store.path)} holds no checkpoints")
-    for folder in superseded_runs(store.path.parent):
+    for folder in superseded_runs(Path(str(store.path)).parent):
         display.note(f"superseded checkpoints are in {display.clean(folder)}")
     if any(entry.problem is not None for entry in entries):
         raise typer.Exit(1)

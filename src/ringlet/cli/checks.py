@@ -153,7 +153,7 @@ def _launcher() -> Check:
 
 def _data_cache() -> Check:
     from ringlet.data.cache import cache_directory
-    from ringlet.data.registry import catalogue
+    from ringlet.data.catalogue import catalogue
     from ringlet.errors import RingletError
 
     try:

@@ -10,7 +10,7 @@ import typer
 from ringlet.cli import known
 
 if TYPE_CHECKING:
-    from ringlet.data.registry import CatalogueEntry
+    from ringlet.data.catalogue import CatalogueEntry
 
 app = typer.Typer(
     rich_markup_mode=None, add_completion=False, help="List the data sets, or fetch one into the data cache."
@@ -36,7 +36,7 @@ def list_datasets(
     if context.invoked_subcommand is not None:
         return
     from ringlet.cli import display
-    from ringlet.data.registry import catalogue, plugin_entries
+    from ringlet.data.catalogue import catalogue, plugin_entries
 
     entries = [*catalogue(cache_dir), *plugin_entries()]
     if json:

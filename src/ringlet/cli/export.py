@@ -91,7 +91,7 @@ def _print(result: Export) -> None:
         figures["batch norms folded"] = f"{result.num_folded} of {result.num_batch_norms}"
     console.print(display.pairs(figures))
     size = f"{result.artifact.num_bytes / 1e6:,.2f} MB; the model file has {result.num_model_bytes / 1e6:,.2f} MB"
-    print(f"Model: {', '.join(display.clean(path) for path in result.artifact.files)} ({size})")
+    print(f"Model: {', '.join(display.clean(path) for path in result.files)} ({size})")
 
 
 def command() -> Any:

@@ -161,7 +161,7 @@ def _threads(given: int | None, comm: Communicator) -> int:
 
 def _check_output(request: Request, predictor: Predictor, comm: Communicator) -> Path | None:
     """Refuse an output that does not suit the task; the folder for masks, made by rank 0."""
-    from ringlet.inference.tables import ENDINGS, check_table
+    from ringlet.inference.scoring import ENDINGS, check_table
 
     output, masks = request.output, predictor.description.task == "segmentation"
     if not masks and request.overlay:
@@ -234,7 +234,7 @@ def _tell(request: Request, predictor: Predictor, records: list[Record], errors:
     """Results on stdout or in the file, errors on stderr."""
     from ringlet.cli import display
     from ringlet.cli.counter import short_rate
-    from ringlet.inference.tables import write_table
+    from ringlet.inference.scoring import write_table
 
     description, output = predictor.description, request.output
     if output is not None and description.task == "classification":
@@ -262,7 +262,7 @@ def _tell(request: Request, predictor: Predictor, records: list[Record], errors:
 
 def _table(records: Sequence[Record], top_k: int, task: str) -> Any:
     from ringlet.cli import display
-    from ringlet.inference.tables import flat
+    from ringlet.inference.scoring import flat
 
     if task == "segmentation":
         rows = [(record["file"], *_size(record), _share(record["share"])) for record in records]

@@ -75,10 +75,9 @@ def install(
     the language plpython3u: to make them takes a superuser, to call them a role named by --grant. In DuckDB they are
     registered by ringlet.database.register, in every connection.
     """
-    from ringlet.database.contract import Installation
+    from ringlet.database.contract import Installation, connect
     from ringlet.database.models import NewModel
     from ringlet.database.names import model_name
-    from ringlet.database.opening import connect
 
     settings = _settings(functions, python_path, allow_directory, language, container)
     called = model_name(name if name is not None else model.stem)
@@ -100,7 +99,7 @@ def list_models(
 ) -> int:
     """List the models of a database; with --verify the exit code is 1 if any is damaged."""
     from ringlet.cli import display
-    from ringlet.database.opening import connect
+    from ringlet.database.contract import connect
 
     with connect(url, schema=schema, access="read") as database:
         entries = database.models()
@@ -125,8 +124,8 @@ def remove(
 ) -> None:
     """Remove a version of a model from a database, or all of them."""
     from ringlet.cli import display
+    from ringlet.database.contract import connect
     from ringlet.database.names import Reference
-    from ringlet.database.opening import connect
 
     reference = Reference.parse(model)
     with connect(url, schema=schema, access="read" if dry_run else "change") as database:

@@ -55,9 +55,8 @@ def score(
     this machine. In DuckDB all happens in this process.
     """
     from ringlet.cli.sql import print_script
-    from ringlet.database.contract import Scoring
+    from ringlet.database.contract import Scoring, connect
     from ringlet.database.names import TableName
-    from ringlet.database.opening import connect
     from ringlet.launch.cores import usable_cores
 
     if append and replace:

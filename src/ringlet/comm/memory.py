@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner
-from ringlet.io.space import free_bytes, reserve
+from ringlet.io.disk import free_bytes, reserve
 
 Kind = Literal["anonymous", "file"]
 KINDS: tuple[Kind, ...] = ("anonymous", "file")

@@ -10,7 +10,7 @@ from pathlib import Path
 from ringlet.comm.channel.watch import is_running
 from ringlet.comm.memory import Segment, attach_segment, create_segment
 from ringlet.errors import CommunicationError, RankFailedError
-from ringlet.io.space import free_bytes
+from ringlet.io.disk import free_bytes, replacing
 
 TOKEN_FILE = "segment"  # noqa: S105 (a file's name)
 SECONDS_TO_MEET = 60.0
@@ -28,11 +28,9 @@ def meet_in_directory(job: str, rank: int, num_bytes: int) -> Segment:
     if rank != 0:
         return attach_segment(_wait_for_token(directory, rank))
     segment = create_segment(num_bytes)
-    beside = directory / f"{TOKEN_FILE}.{os.getpid()}"
     try:
-        with open(beside, "xb", opener=_private) as file:
+        with replacing(directory / TOKEN_FILE, durable=False) as draft, open(draft, "xb", opener=_private) as file:
             file.write(segment.token)
-        beside.rename(directory / TOKEN_FILE)
     except OSError as error:
         raise CommunicationError(
             f"the ranks cannot meet in {directory}: {error.strerror}; {len(segment.token)} bytes are needed, "

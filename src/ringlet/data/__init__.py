@@ -7,10 +7,10 @@ batches ahead in one thread, with normalisation and (training only) augmentation
 from __future__ import annotations
 
 from ringlet.data.augmentation import Augmentation
-from ringlet.data.dataset import Dataset
 from ringlet.data.loader import Batch, BatchLoader, Piece
 from ringlet.data.normalization import Normalization
 from ringlet.data.registry import dataset_names, load_dataset
+from ringlet.data.requests import Dataset
 from ringlet.data.source import Source
 
 __all__ = [

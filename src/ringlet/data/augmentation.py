@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from ringlet.component import Component, Registry, option
 from ringlet.data import hashing
-from ringlet.data.rotation import rotation
 from ringlet.data.source import Indices, Samples
 from ringlet.errors import ConfigError
 
@@ -230,3 +230,48 @@ def _paste(
         window = values[sample, :, top : top + height, left : left + width]
         result[sample, :, new_top : new_top + height, new_left : new_left + width] = window
     return result
+
+
+# -- rotation about the centre ----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rotation:
+    """The rows and columns ``(H, W)`` of an image that the pixels of the turned one show; outside of it is zero."""
+
+    rows: NDArray[np.float64]
+    columns: NDArray[np.float64]
+
+    def nearest(self, image: NDArray[Any]) -> NDArray[Any]:
+        """The turned image ``(C, H, W)`` by the nearest pixel: no value appears that was not there."""
+        return self._pick(image, np.floor(self.rows + 0.5), np.floor(self.columns + 0.5))
+
+    def smooth(self, image: NDArray[Any]) -> NDArray[Any]:
+        """The turned image ``(C, H, W)``, bilinear; bytes are rounded."""
+        top, left = np.floor(self.rows), np.floor(self.columns)
+        down, right = (self.rows - top).astype(np.float32), (self.columns - left).astype(np.float32)
+        values = image.astype(np.float32)
+        result = self._pick(values, top, left) * ((1 - down) * (1 - right))
+        result += self._pick(values, top, left + 1) * ((1 - down) * right)
+        result += self._pick(values, top + 1, left) * (down * (1 - right))
+        result += self._pick(values, top + 1, left + 1) * (down * right)
+        rounded: NDArray[Any] = np.rint(result) if image.dtype.kind in "iu" else result
+        return rounded.astype(image.dtype)
+
+    @staticmethod
+    def _pick(image: NDArray[Any], rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[Any]:
+        height, width = image.shape[1:]
+        inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+        places = np.where(inside, rows * width + columns, 0).astype(np.int64)
+        found: NDArray[Any] = image.reshape(len(image), -1).take(places, axis=1)
+        found *= inside.astype(image.dtype)
+        return found
+
+
+def rotation(size: tuple[int, ...], angle: float) -> Rotation:
+    """The turn of images of ``size`` (height, width) by ``angle`` in radians, counter-clockwise as they are shown."""
+    height, width = size
+    down = (np.arange(height) - (height - 1) / 2)[:, None]
+    right = (np.arange(width) - (width - 1) / 2)[None, :]
+    cosine, sine = np.cos(angle), np.sin(angle)
+    rows = down * cosine + right * sine + (height - 1) / 2
+    columns = right * cosine - down * sine + (width - 1) / 2
+    return Rotation(rows, columns)

@@ -1,7 +1,8 @@
 """Fetching published data sets into the cache: resumable, pinned by SHA-256, nothing half-written.
 
 A file is written to ``NAME.part``, continued there after an interruption (HTTP Range), compared with its digest and
-only then renamed. An archive is unpacked afterwards and removed.
+only then renamed. An archive is unpacked afterwards and removed: regular files only, inside the target only, up to a
+known size only.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import shutil
+import tarfile
+import tempfile
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from ringlet.data.archives import extract_tar
 from ringlet.data.cache import dataset_directory
-from ringlet.data.remote import REMOTE, RemoteDataset, RemoteFile
+from ringlet.data.catalogue import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import DataError, UnknownNameError, UsageError
-from ringlet.io.locks import try_lock
+from ringlet.io.disk import synchronise, try_lock
 
 Progress = Callable[[str, int, int], None]
 
@@ -46,12 +50,6 @@ def fetch(
     return fetch_remote(REMOTE[name], dataset_directory(name, cache_dir), base_url=base_url, progress=progress)
 
 
-def is_present(remote: RemoteDataset, folder: Path) -> bool:
-    """Whether all files are there with their sizes."""
-    wanted = [entry for file in remote.files for entry in (file.members or ((file.name, file.size),))]
-    return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in wanted)
-
-
 def fetch_remote(
     remote: RemoteDataset, folder: Path, *, base_url: str | None = None, progress: Progress | None = None
 ) -> Path:
@@ -71,11 +69,9 @@ def fetch_remote(
 
 def _fetch_file(file: RemoteFile, folder: Path, bases: tuple[str, ...], progress: Progress) -> None:
     final = folder / file.name
-    if file.members and all(
-        (folder / path).is_file() and (folder / path).stat().st_size == size for path, size in file.members
-    ):
+    if file.members and file.is_present(folder):
         return
-    if not (final.is_file() and final.stat().st_size == file.size and _digest(final) == file.sha256):
+    if file.members or not (file.is_present(folder) and _digest(final) == file.sha256):
         _download_verified(file, final, bases, progress)
     if file.members:
         extract_tar(final, folder, sum(size for _, size in file.members) + _UNPACKED_ALLOWANCE)
@@ -90,7 +86,7 @@ def _download_verified(file: RemoteFile, final: Path, bases: tuple[str, ...], pr
             try:
                 _download_from_any(file, output, bases, progress)
             finally:
-                if _length(output) == 0:  # nothing to go on with: leave nothing behind
+                if _length(output) == 0:  # nothing to go on with: leave nothing
                     part.unlink(missing_ok=True)
             os.fsync(output.fileno())
             part.replace(final)
@@ -183,3 +179,46 @@ def _digest(path: Path) -> str:
 
 
 def _silent(_name: str, _done: int, _total: int) -> None: ...
+
+
+# -- archives ---------------------------------------------------------------------------------------------------------
+_MAX_MEMBERS = 1000
+
+
+def extract_tar(archive: Path, target: Path, max_bytes: int) -> None:
+    """Unpack into ``target``; files appear there only after the whole archive was found good."""
+    target.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".unpack-", dir=target))
+    try:
+        _extract(archive, staging, max_bytes)
+        for path in sorted(staging.rglob("*")):
+            final = target / path.relative_to(staging)
+            if path.is_dir():
+                final.mkdir(exist_ok=True)
+            else:
+                synchronise(path)
+                path.replace(final)
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot unpack {archive}: {error}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _extract(archive: Path, staging: Path, max_bytes: int) -> None:
+    total = 0
+    with tarfile.open(archive, mode="r:*") as tar:
+        for number, member in enumerate(tar):
+            total += max(member.size, 0)
+            _check_member(member, archive)
+            if total > max_bytes or number >= _MAX_MEMBERS:
+                raise DataError(f"{archive} unpacks to more than {max_bytes:,} bytes or {_MAX_MEMBERS} files: refused")
+            tar.extract(member, staging, filter="data")
+
+
+def _check_member(member: tarfile.TarInfo, archive: Path) -> None:
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts or "\\" in member.name or not (member.isfile() or member.isdir()):
+        raise DataError(
+            f"{archive} holds {member.name!r}, which is a link, a device or outside the target: refused. "
+            "Expected regular files only; fetch the archive from its publisher."
+        )

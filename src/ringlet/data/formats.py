@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, final
 
 from ringlet.component import Component, Problem, Registry, option, required
-from ringlet.data import cifar, idx, normalization
+from ringlet.data import binary_files, normalization
 from ringlet.data.normalization import Normalization
 from ringlet.data.requests import Parts, Request
 from ringlet.errors import DataError, UsageError
@@ -121,10 +121,10 @@ class Digits(DatasetFormat):
 
     def load(self, request: Request) -> Parts:
         """Both parts."""
-        from ringlet.data import digits
+        from ringlet.data.builtin import load_digits
 
         del request
-        train, test = digits.load()
+        train, test = load_digits()
         return Parts(train, test, class_names=TEN_DIGITS, normalization=normalization.DIGITS)
 
 
@@ -142,7 +142,7 @@ class Shapes(DatasetFormat):
 
     def load(self, request: Request) -> Parts:
         """``num_samples`` for training and a quarter of that for test."""
-        from ringlet.data.shapes import CLASS_NAMES, ShapesSource
+        from ringlet.data.builtin import CLASS_NAMES, ShapesSource
 
         shape = request.input_shape or (3, *(request.image_size or (64, 64)))
         count = 512 if request.num_samples is None else request.num_samples
@@ -164,7 +164,7 @@ class Synthetic(DatasetFormat):
 
     def load(self, request: Request) -> Parts:
         """``num_samples`` for training and a fifth of that for test."""
-        from ringlet.data.synthetic import SyntheticSource
+        from ringlet.data.builtin import SyntheticSource
 
         shape = request.input_shape or (1, *(request.image_size or (28, 28)))
         classes = 10 if request.num_classes is None else request.num_classes
@@ -219,7 +219,7 @@ class Cifar10(Downloadable):
 
     def load(self, request: Request) -> Parts:
         """From the binary version; incomplete folders serve."""
-        return _load_cifar(request, "cifar10", cifar.CIFAR10_CLASSES, normalization.CIFAR10)
+        return _load_cifar(request, "cifar10", binary_files.CIFAR10_CLASSES, normalization.CIFAR10)
 
 
 @final
@@ -276,7 +276,7 @@ class Npz(OwnFiles):
 
     def load(self, request: Request) -> Parts:
         """One file with several arrays, or one for training and one for test."""
-        from ringlet.data.arrays import load_parts
+        from ringlet.data.npz import load_parts
 
         return load_parts(request)
 
@@ -290,9 +290,9 @@ class Folder(OwnFiles):
 
     def load(self, request: Request) -> Parts:
         """From the folder."""
-        from ringlet.data.folders import load_parts
+        from ringlet.data.folders import load_folders
 
-        return load_parts(request)
+        return load_folders(request)
 
 
 @final
@@ -305,20 +305,20 @@ class Masks(OwnFiles):
 
     def load(self, request: Request) -> Parts:
         """From the folder."""
-        from ringlet.data.masks import load_parts
+        from ringlet.data.folders import load_masks
 
-        return load_parts(request)
+        return load_masks(request)
 
 
 def _load_idx(request: Request, classes: int | None, names: tuple[str, ...], constants: Normalization) -> Parts:
     train_folder, test_folder = request.folders(cached=request.name != "idx")
-    pair = idx.find_pair(train_folder, "train")
+    pair = binary_files.find_idx_pair(train_folder, "train")
     if pair is None:
         raise request.missing(train_folder, _IDX_FILES)
-    train = idx.load_pair(*pair, request.num_classes or classes)
-    test_pair = idx.find_pair(test_folder, "test")
+    train = binary_files.load_idx_pair(*pair, request.num_classes or classes)
+    test_pair = binary_files.find_idx_pair(test_folder, "test")
     _check_test_found(test_pair, request)
-    test = idx.load_pair(*test_pair, train.num_classes) if test_pair else None
+    test = binary_files.load_idx_pair(*test_pair, train.num_classes) if test_pair else None
     if train.values_dtype != "uint8":
         constants = normalization.Normalization()
     return Parts(train, test, class_names=names, normalization=constants)
@@ -328,12 +328,14 @@ def _load_cifar(
     request: Request, kind: Literal["cifar10", "cifar100"], names: tuple[str, ...], constants: Normalization
 ) -> Parts:
     train_folder, test_folder = request.folders(cached=True)
-    train = cifar.load_split(train_folder, "train", kind)
+    train = binary_files.load_cifar_split(train_folder, "train", kind)
     if train is None:
         raise request.missing(train_folder, "data_batch_1.bin …" if kind == "cifar10" else "train.bin")
-    test = cifar.load_split(test_folder, "test", kind)
+    test = binary_files.load_cifar_split(test_folder, "test", kind)
     _check_test_found(test, request)
-    return Parts(train, test, class_names=names or cifar.fine_class_names(train_folder), normalization=constants)
+    return Parts(
+        train, test, class_names=names or binary_files.cifar100_class_names(train_folder), normalization=constants
+    )
 
 
 def _check_test_found(found: object | None, request: Request) -> None:

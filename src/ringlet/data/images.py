@@ -1,32 +1,191 @@
 """Image files, decoded by Pillow when they are asked for: the one decoder of training, prediction and databases.
 
 Images are brought to one size (bilinear) and one number of channels; masks to the same size (nearest), and to 0 and 1
-or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.image_files`), and no second copy of a
-large picture is made (:mod:`ringlet.data.image_strips`).
+or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.bounded`), and no second copy of a
+large picture is made: one band (red, green, …) after the other is converted, strip by strip, and resized, which takes
+one byte per pixel beside the picture itself. The results are, bit for bit, those of Pillow's ``convert`` and ``resize``
+of the whole picture, since converting concerns each pixel alone and resizing each band alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data.image_files import check_decodable, identify, open_image, reduce_to
-from ringlet.data.image_strips import is_sixteen_bit, scaled, strips, to_grey, values16
-from ringlet.data.mask_values import BINARY, MaskMeaning
+from ringlet.data.bounded import check_decodable, identify, open_image, reduce_to
 from ringlet.errors import DataError, RingletError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _NEAREST, _BILINEAR = 0, 2  # PIL.Image.Resampling by number: Pillow is imported only when an image is read
 
 
+# -- what the pixels of a mask mean -----------------------------------------------------------------------------------
+_LIGHT = 128
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class MaskMeaning:
+    """How many classes masks hold; ``asked`` says that the user gave the number."""
+
+    num_classes: int = 1
+    asked: bool = False
+
+    @classmethod
+    def of(cls, num_classes: int | None) -> MaskMeaning:
+        """The meaning for a number of classes that may not have been given: then object or background."""
+        return cls() if num_classes is None else cls(num_classes, asked=True)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, as far as they are known."""
+        return {1: ("object",), 2: ("background", "object")}.get(self.num_classes, ())
+
+    def target_shape(self, height: int, width: int) -> tuple[int, ...]:
+        """Shape of one target."""
+        return (1, height, width) if self.num_classes == 1 else (height, width)
+
+    @property
+    def dtype(self) -> type[np.float32] | type[np.int64]:
+        """Type of the targets."""
+        return np.float32 if self.num_classes == 1 else np.int64
+
+    def target(self, values: NDArray[Any], what: object, *, indices: bool = False) -> NDArray[Any]:
+        """The target made of a mask's values ``(H, W)``; ``indices``: they are certainly not grey values."""
+        if self.num_classes == 1 and not self.asked:
+            _refuse_classes(values, what, indices=indices)
+        if self.num_classes <= 2:
+            is_object = values != 0 if indices else binarize(values)
+            return is_object[None].astype(np.float32) if self.num_classes == 1 else is_object.astype(np.int64)
+        return self._classes(values, what)
+
+    def _classes(self, values: NDArray[Any], what: object) -> NDArray[np.int64]:
+        classes = values.astype(np.int64)
+        if values.dtype.kind == "f" and (classes != values).any():
+            raise DataError(f"{what}: a mask with fractions: expected the class of every pixel, a whole number")
+        wrong = classes[(classes < 0) | (classes >= self.num_classes)]
+        if wrong.size:
+            raise DataError(
+                f"{what}: {wrong.size:,} pixels have values such as {wrong.flat[0]}: expected classes 0 … "
+                f"{self.num_classes - 1}, as num_classes = {self.num_classes} says"
+            )
+        return classes
+
+
+BINARY = MaskMeaning()
+"""Object or background; masks that look like several classes are refused."""
+
+
+def binarize(mask: NDArray[Any]) -> NDArray[np.bool_]:
+    """Object or background: floating values above one half; grey values from 128 up; class indices other than 0."""
+    if mask.dtype.kind == "f":
+        return np.asarray(mask > 0.5)
+    if mask.dtype.kind == "b" or mask.size == 0:
+        return mask.astype(bool)
+    return np.asarray(mask >= (_LIGHT if mask.max() >= _LIGHT else 1))
+
+
+def _refuse_classes(values: NDArray[Any], what: object, *, indices: bool) -> None:
+    """Refuse to merge what looks like several classes into one object, unless that was asked for."""
+    if values.dtype.kind not in "iu" or values.size == 0 or (not indices and values.max() >= _LIGHT):
+        return
+    found = np.unique(values)
+    if len(found) > 2:
+        shown = ", ".join(map(str, found[:_SHOWN])) + (" …" if len(found) > _SHOWN else "")
+        raise DataError(
+            f"{what}: a mask with {len(found)} different values ({shown}): is it one of several classes? Give "
+            f"num_classes, at least {int(found[-1]) + 1}, to learn them, or num_classes = 1 to take all but 0 as object"
+        )
+
+
+# -- another mode and size, strip by strip ----------------------------------------------------------------------------
+STRIP_PIXELS = 1 << 20
+WHOLE_PIXELS = 16 << 20
+"""Pictures up to this size are converted at once, which is faster; a copy of one takes 64 MiB."""
+_PREMULTIPLIED = {"RGBA": "RGBa"}
+"""What Pillow resizes pictures with transparency as, so that the colour of invisible pixels does not count."""
+
+
+def strips(image: Image) -> Iterator[tuple[int, Image]]:
+    """The picture from top to bottom, some rows at a time, each with the number of its first row."""
+    num_rows = max(1, STRIP_PIXELS // image.width)
+    if num_rows >= image.height:
+        yield 0, image
+        return
+    for top in range(0, image.height, num_rows):
+        yield top, image.crop((0, top, image.width, min(top + num_rows, image.height)))
+
+
+def scaled(image: Image, mode: str, size: tuple[int, int]) -> Image:
+    """The picture in ``mode``, of ``size`` (width, height): bilinear, with antialiasing."""
+    image.load()  # before its size is asked for: some files say how they are to be turned
+    if is_sixteen_bit(image):
+        image = to_grey(image)
+    if image.size == size:
+        return _in_mode(image, mode)
+    working = _PREMULTIPLIED.get(mode, mode)
+    if image.mode == "L" and working == mode:
+        return _in_mode(image.resize(size, resample=_BILINEAR), mode)
+    if image.mode == mode == working or image.width * image.height <= WHOLE_PIXELS:
+        return _in_mode(image, mode).resize(size, resample=_BILINEAR)
+    import PIL.Image
+
+    bands = [_resized_band(image, mode, index, size) for index in range(len(mode))]  # each has a letter
+    merged = PIL.Image.merge(working, bands)
+    return merged if working == mode else merged.convert(mode)
+
+
+def _resized_band(image: Image, mode: str, index: int, size: tuple[int, int]) -> Image:
+    """One band of the picture in ``mode``."""
+    import PIL.Image
+
+    band = PIL.Image.new("L", image.size)
+    for top, strip in strips(image):
+        converted = _in_mode(strip, mode)
+        band.paste(_in_mode(converted, _PREMULTIPLIED.get(mode, mode)).getchannel(index), (0, top))
+    return band.resize(size, resample=_BILINEAR)
+
+
+def to_grey(image: Image, shift: int = 8) -> Image:
+    """The picture as grey bytes; of 16 bits the upper ones, or with another ``shift`` others."""
+    import PIL.Image
+
+    grey = PIL.Image.new("L", image.size)
+    for top, strip in strips(image):
+        grey.paste(_in_mode(strip, "L", shift), (0, top))
+    return grey
+
+
+def is_sixteen_bit(image: Image) -> bool:
+    """Whether it is grey with 16 bits, which has several names."""
+    return image.mode.startswith("I;16")
+
+
+def values16(image: Image) -> NDArray[np.uint16]:
+    """The values (H, W) of grey with 16 bits."""
+    return np.asarray(image).astype(np.uint16)
+
+
+def _in_mode(image: Image, mode: str, shift: int = 8) -> Image:
+    """Converted; 16-bit grey is scaled to 8 bits, where Pillow itself would clip it."""
+    import PIL.Image
+
+    if is_sixteen_bit(image):
+        image = PIL.Image.fromarray((values16(image) >> shift).astype(np.uint8))
+    return image if image.mode == mode else image.convert(mode)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 def list_images(folder: Path) -> list[Path]:
     """The image files directly in a folder, by name; hidden files are left out."""
     return sorted(
@@ -71,7 +230,7 @@ def decode_image(content: bytes, shape: tuple[int, ...], what: Path | str) -> tu
 def read_mask(path: Path, size: tuple[int, int], meaning: MaskMeaning = BINARY) -> NDArray[Any]:
     """The mask of 0 and 1 (1, H, W), or the class of every pixel (H, W).
 
-    In palette images the index counts: 0 is background. For grey and colour see :mod:`ringlet.data.mask_values`.
+    In palette images the index counts: 0 is background. For grey and colour see :class:`MaskMeaning`.
     """
     with open_image(path) as image:
         return _decode_mask(image, path, size, meaning)

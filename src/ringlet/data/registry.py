@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ringlet import plugins
 from ringlet.data import partition
-from ringlet.data.cache import dataset_directory
-from ringlet.data.dataset import Dataset
-from ringlet.data.download import is_present
-from ringlet.data.formats import DATASETS, DatasetFormat, Origin
-from ringlet.data.remote import REMOTE
-from ringlet.data.requests import Parts, Request
-from ringlet.data.resize import ResizedSource
-from ringlet.data.source import Source, SubsetSource
-from ringlet.errors import ConfigError, UsageError
+from ringlet.data.formats import DATASETS, DatasetFormat
+from ringlet.data.requests import Dataset, Parts, Request
+from ringlet.data.source import ResizedSource, Source, SubsetSource
+from ringlet.errors import ConfigError
 
 _DEFAULT_SPLIT = 0.1
 
@@ -77,50 +72,6 @@ def _set(options: dict[str, Any]) -> dict[str, Any]:
 def dataset_names() -> list[str]:
     """The names :func:`load_dataset` knows by itself; plugins (:mod:`ringlet.plugins`) may add others."""
     return DATASETS.names()
-
-
-@dataclass(frozen=True)
-class CatalogueEntry:
-    """One line of the list of data sets. ``shape`` and ``num_classes`` are None where the files decide."""
-
-    name: str
-    task: str
-    shape: tuple[int, ...] | None
-    num_classes: int | None
-    origin: Origin
-    licence: str
-    description: str
-    present: bool | None = None  # None where it depends on the path given
-    path: Path | None = None
-    num_bytes: int = 0  # of the download
-
-
-def catalogue(cache_dir: Path | str | None = None) -> list[CatalogueEntry]:
-    """All data sets of Ringlet: what each is, and whether it is present."""
-    return [_entry(found, cache_dir) for found in DATASETS.entries() if found.origin != "plugin"]
-
-
-def plugin_entries() -> list[CatalogueEntry]:
-    """Data sets that installed packages add; one that cannot be loaded says so in its description."""
-    return [_plugged(name) for name in plugins.names("datasets")]
-
-
-def _entry(found: type[DatasetFormat], cache_dir: Path | str | None) -> CatalogueEntry:
-    about = (found.name, found.task, found.shape, found.num_classes, found.origin)
-    if found.origin != "downloadable":
-        return CatalogueEntry(*about, found.licence, found.summary(), True if found.origin == "built-in" else None)
-    remote, folder = REMOTE[found.name], dataset_directory(found.name, cache_dir)
-    present = is_present(remote, folder)
-    return CatalogueEntry(*about, remote.licence, found.summary(), present, folder, remote.num_bytes)
-
-
-def _plugged(name: str) -> CatalogueEntry:
-    source = plugins.origin("datasets", name)
-    try:
-        found = DATASETS.find(name)
-    except UsageError as error:
-        return CatalogueEntry(name, "either", None, None, "plugin", f"see {source}", str(error))
-    return CatalogueEntry(name, found.task, found.shape, found.num_classes, "plugin", f"see {source}", found.summary())
 
 
 def _as_path(path: Path | str | None) -> Path | None:

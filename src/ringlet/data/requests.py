@@ -1,15 +1,19 @@
-"""What is asked of a loader and what it gives back, before validation split and size limits are applied."""
+"""What is asked of a loader (:class:`Request`), what it gives (:class:`Parts`), and the data set made of that."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ringlet.data.cache import dataset_directory
+import numpy as np
+
+from ringlet.data.cache import dataset_directory, located
 from ringlet.data.normalization import BYTES, Normalization
-from ringlet.data.source import Source
+from ringlet.data.source import Source, Task
 from ringlet.errors import DataError, UsageError
 
 
@@ -26,6 +30,12 @@ class Request:
     num_samples: int | None = None
     seed: int = 0
     image_size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Addresses of object stores become paths in the cache."""
+        for name in ("path", "train_path", "test_path"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, located(given))
 
     def folders(self, *, cached: bool = False) -> tuple[Path, Path]:
         """Where training and where test data are sought. ``cached``: without any path, look in the cache."""
@@ -60,3 +70,96 @@ class Parts:
 
 
 Loader: TypeAlias = Callable[[Request], Parts]
+
+
+# -- folders: train, val and test beneath one path, or paths of their own ---------------------------------------------
+_TRAIN = ("train", "training")
+_VALIDATION = ("val", "valid", "validation")
+_TEST = ("test", "testing")
+
+PART_NAMES = {"train": _TRAIN, "validation": _VALIDATION, "test": _TEST}
+"""What the folder of each part may be called."""
+WHAT_IS_INSIDE = {
+    "folder": "a folder of images for each class, or with images and masks",
+    "masks": "folders of images and of masks",
+    "imagenet": "npz files",
+}
+
+
+@dataclass(frozen=True)
+class SplitFolders:
+    """The folder of each part. A validation folder serves for test too when there is no test folder."""
+
+    train: Path
+    validation: Path | None
+    test: Path | None
+
+
+def split_folders(request: Request) -> SplitFolders:
+    """Resolve the paths of a request to folders; without subfolders the path itself is the training part."""
+    base, test_base = request.folders()
+    for folder in {base, test_base}:
+        if not folder.is_dir():
+            raise DataError(f"{folder} is not a folder: expected one with {WHAT_IS_INSIDE.get(request.name, 'data')}")
+    train = subfolder(base, _TRAIN)
+    validation = subfolder(base, _VALIDATION) if train else None
+    test: Path | None
+    if request.test_path is not None:
+        test = subfolder(test_base, _TEST) or subfolder(test_base, _VALIDATION) or test_base
+    else:
+        test = (subfolder(base, _TEST) if train else None) or validation
+    return SplitFolders(train or base, validation, test)
+
+
+def subfolder(folder: Path, names: tuple[str, ...]) -> Path | None:
+    """The first folder in ``folder`` that has one of the names."""
+    return next((folder / name for name in names if (folder / name).is_dir()), None)
+
+
+# -- the data set of a run --------------------------------------------------------------------------------------------
+_FINGERPRINT_SAMPLES = 64
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything a run knows about its data. ``validation`` and ``test`` are None when there is nothing for them."""
+
+    name: str
+    train: Source
+    validation: Source | None = None
+    test: Source | None = None
+    class_names: tuple[str, ...] = ()
+    normalization: Normalization = field(default_factory=Normalization)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input, (C, H, W) for images."""
+        return self.train.input_shape
+
+    @property
+    def task(self) -> Task:
+        """Classification or segmentation."""
+        return self.train.task
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 1 for a binary segmentation."""
+        return self.train.num_classes
+
+    def fingerprint(self) -> str:
+        """SHA-256 over name, sizes, shapes and up to 64 evenly spaced samples of each part.
+
+        Ranks compare it before the first step, a resumed run with its checkpoint. It is a check against confusion, not
+        against an attacker: most samples are not read.
+        """
+        digest = hashlib.sha256()
+        for part, source in (("train", self.train), ("validation", self.validation), ("test", self.test)):
+            if source is None:
+                continue
+            about = [self.name, part, len(source), list(source.input_shape), source.task, source.num_classes]
+            digest.update(json.dumps(about).encode())
+            picks = np.unique(np.linspace(0, len(source) - 1, _FINGERPRINT_SAMPLES).astype(np.int64))
+            for index in picks:
+                for values in source.read(np.array([index])):
+                    digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()

@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.data.arrays import as_classes, with_channels_first
 from ringlet.data.normalization import BYTES, IMAGENET, Normalization
-from ringlet.data.npz import NpzFile
-from ringlet.data.requests import Parts, Request
+from ringlet.data.npz import NpzFile, as_classes, with_channels_first
+from ringlet.data.requests import Parts, Request, split_folders
 from ringlet.data.source import Indices, Samples, Task, as_inputs, check_labels, gather
-from ringlet.data.splits import split_folders
 from ringlet.errors import DataError
 
 _KEPT_COMPRESSED = 4

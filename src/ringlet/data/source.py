@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ class SubsetSource:
         return len(self._indices)
 
     def read(self, indices: Indices) -> Samples:
-        """Read the mapped samples from the source behind the view."""
+        """Read the mapped samples from the source of the view."""
         return self._source.read(self._indices[indices])
 
 
@@ -142,3 +143,103 @@ def check_labels(labels: NDArray[Any], num_classes: int, path: Path | str) -> ND
             f"({num_classes} classes; {len(wrong)} of {len(labels)} labels are out of range)"
         )
     return labels.astype(np.int64)
+
+
+# -- kept in memory ---------------------------------------------------------------------------------------------------
+MAX_BYTES = 128 << 20
+"""More than this is not kept: decoding again costs less than memory that others need."""
+
+
+@final
+class CachedSource:
+    """Another source whose samples are read once each. Thread-safe: at worst a sample is read twice."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._known = np.zeros(len(source), dtype=bool)
+        self._kept: Samples | None = None
+        self.input_shape: tuple[int, ...] = source.input_shape
+        self.task: Task = source.task
+        self.num_classes = source.num_classes
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, indices: Indices) -> Samples:
+        """Read what is not known yet, then copy from memory."""
+        missing = np.unique(indices[~self._known[indices]])
+        kept = self._kept
+        if len(missing) or kept is None:
+            kept = self._keep(missing, self._source.read(missing))
+        inputs, targets = kept
+        return inputs[indices], targets[indices]
+
+    def _keep(self, indices: Indices, samples: Samples) -> Samples:
+        with self._lock:
+            if self._kept is None:
+                inputs, targets = (np.empty((len(self), *part.shape[1:]), part.dtype) for part in samples)
+                self._kept = inputs, targets
+            for kept, part in zip(self._kept, samples, strict=True):
+                kept[indices] = part
+            self._known[indices] = True
+            return self._kept
+
+
+def cached(source: Source, bytes_per_sample: int, max_bytes: int = MAX_BYTES) -> Source:
+    """``source`` with a memory if all of its samples fit into ``max_bytes``."""
+    return CachedSource(source) if len(source) * bytes_per_sample <= max_bytes else source
+
+
+# -- resized: bilinear for images, nearest for masks ------------------------------------------------------------------
+class ResizedSource:
+    """Another source with its images brought to one height and width when they are read."""
+
+    def __init__(self, source: Source, image_size: tuple[int, int]) -> None:
+        if len(source.input_shape) != 3:
+            raise DataError(f"cannot resize inputs of shape {source.input_shape}: expected images (C, H, W)")
+        channels, height, width = source.input_shape
+        self._source = source
+        self._rows = bilinear_matrix(height, image_size[0])
+        self._columns = bilinear_matrix(width, image_size[1])
+        self._nearest = tuple(
+            np.minimum((np.arange(new) + 0.5) * old / new, old - 1).astype(np.int64)
+            for old, new in ((height, image_size[0]), (width, image_size[1]))
+        )
+        self.input_shape: tuple[int, ...] = (channels, *image_size)
+        self.task: Task = source.task
+        self.num_classes = source.num_classes
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, indices: Indices) -> Samples:
+        """Read and resize; bytes stay bytes."""
+        inputs, targets = self._source.read(indices)
+        resized = _resized(inputs, self._rows, self._columns)
+        if targets.ndim >= 3:
+            targets = targets[..., self._nearest[0][:, None], self._nearest[1]]
+        return resized, targets
+
+
+def resize_images(images: NDArray[Any], image_size: tuple[int, int]) -> NDArray[Any]:
+    """Images ``(n, C, H, W)`` of any size brought to ``image_size`` just as a :class:`ResizedSource` does it."""
+    rows, columns = (bilinear_matrix(*extents) for extents in zip(images.shape[2:], image_size, strict=True))
+    return _resized(images, rows, columns)
+
+
+def _resized(images: NDArray[Any], rows: NDArray[np.float32], columns: NDArray[np.float32]) -> NDArray[Any]:
+    resized: NDArray[Any] = rows @ images.astype(np.float32) @ columns.T
+    return np.rint(resized).astype(np.uint8) if images.dtype == np.uint8 else resized
+
+
+def bilinear_matrix(old: int, new: int) -> NDArray[np.float32]:
+    """The (new, old) matrix of bilinear interpolation between pixel centres along one axis."""
+    position = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+    low = np.minimum(position.astype(np.int64), max(old - 2, 0))
+    weight = position - low
+    matrix = np.zeros((new, old), dtype=np.float32)
+    rows = np.arange(new)
+    matrix[rows, low] += (1 - weight).astype(np.float32)
+    matrix[rows, np.minimum(low + 1, old - 1)] += weight.astype(np.float32)
+    return matrix

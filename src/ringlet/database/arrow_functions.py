@@ -13,15 +13,11 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any, final
 
-from ringlet.database.cache import PredictorCache
-from ringlet.database.closing import Closing
-from ringlet.database.errors import driver
-from ringlet.database.files import AllowedDirectory
-from ringlet.database.models import fingerprint, stored_artifact
+from ringlet.database.drivers import Closing, driver
+from ringlet.database.models import PredictorCache, fingerprint, stored_artifact
 from ringlet.database.names import Reference
-from ringlet.database.rows import Row, arrow_items, file_item, predict_rows
-from ringlet.database.statements import Statement
-from ringlet.database.tables import result_columns, select_models
+from ringlet.database.rows import AllowedDirectory, Row, arrow_items, file_item, predict_rows
+from ringlet.database.statements import Statement, result_columns, select_models
 from ringlet.errors import UnknownNameError, UsageError
 from ringlet.inference.artifact import Artifact
 from ringlet.inference.predictor import Named, Predictor

@@ -1,4 +1,4 @@
-"""What every database offers: models in, models out, and a prediction for every row of a query."""
+"""What every database offers: models in, models out, a prediction for every row of a query; opened by its address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, Protocol, Self
 
 from ringlet.database.functions import FunctionSettings
 from ringlet.database.models import Entry, NewModel
-from ringlet.database.names import Reference, TableName
+from ringlet.database.names import DatabaseUrl, Reference, TableName, identifier
 from ringlet.database.statements import Statement
 from ringlet.inference.artifact import Artifact
 
@@ -113,3 +113,22 @@ class Database(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
+
+
+SCHEMA = "ringlet"
+
+
+def connect(url: str, *, schema: str = SCHEMA, access: Access = "create") -> Database:
+    """The database at ``duckdb:FILE`` or ``postgresql://…``.
+
+    ``schema`` is where PostgreSQL keeps models and functions; a DuckDB file keeps its models in one table.
+    """
+    identifier("schema", schema)
+    address = DatabaseUrl.parse(url)
+    if address.kind == "duckdb":
+        from ringlet.database.duckdb import DuckDb
+
+        return DuckDb(address, access)
+    from ringlet.database.postgresql import PostgreSql
+
+    return PostgreSql(address, schema, access)

@@ -13,27 +13,27 @@ from typing import Any, final
 
 from ringlet import signals
 from ringlet.database.arrow_functions import MODELS, PREDICT, PREDICT_FILE, ArrowFunctions
-from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
-from ringlet.database.errors import DatabaseError, driver
+from ringlet.database.drivers import Closing, DatabaseError, driver
 from ringlet.database.models import Entry, read_artifact, stored_artifact
-from ringlet.database.names import Reference, TableName
+from ringlet.database.names import DatabaseUrl, Reference, TableName
 from ringlet.database.rows import Row
-from ringlet.database.statements import PLACE, Statement, script
-from ringlet.database.tables import (
+from ringlet.database.statements import (
     ENTRY_COLUMNS,
     KEY,
     PICTURE,
+    PLACE,
     Shape,
+    Statement,
     bare,
     check_directory,
     create_models,
     delete_models,
     insert_model,
     result_columns,
+    script,
     select_models,
 )
-from ringlet.database.urls import DatabaseUrl
 from ringlet.errors import UnknownNameError, UsageError
 from ringlet.inference.artifact import Artifact
 from ringlet.inference.predictor import BATCH_SIZE

@@ -3,7 +3,7 @@
 Users call three functions. They run with the rights of who installed them (``security definer``), so users need no
 right on the models, nor on the inner functions, which take bytes of models: with those one could make the server
 parse anything. ``_find`` looks the model up and hands its bytes over only if this process has not loaded it (``case``
-evaluates what is needed, and a column that nobody reads is never fetched): see :mod:`ringlet.database.inside`.
+evaluates what is needed, and a column that no one reads is never fetched): see :mod:`ringlet.database.inside`.
 """
 
 # ruff: noqa: S608 (identifiers are allowlisted and quoted, values are bound, a query is its author's own)
@@ -14,12 +14,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringlet.database.dialects import Dialect
-from ringlet.database.files import AllowedDirectory
 from ringlet.database.names import container, identifier, quoted
 from ringlet.database.ownership import SAFE_PATH
-from ringlet.database.statements import PLACE, Statement
-from ringlet.database.tables import result_columns
+from ringlet.database.rows import AllowedDirectory
+from ringlet.database.statements import PLACE, Dialect, Statement, result_columns
 from ringlet.errors import UsageError
 
 PLPYTHON, PLCONTAINER = "plpython3u", "plcontainer"
@@ -82,7 +80,7 @@ class FunctionSettings:
 
 
 def create_functions(schema: str, settings: FunctionSettings, dialect: Dialect) -> list[Statement]:
-    """Inner functions first; nobody else may call any of them yet."""
+    """Inner functions first; no one else may call any of them yet."""
     inner = _inner(schema, settings, dialect)
     outer = [_public(schema, name, dialect) for name in PUBLIC]
     prefix, hidden = quoted(schema), {**INNER, **PUBLIC}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ringlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from ringlet.database.cache import PredictorCache
+    from ringlet.database.models import PredictorCache
     from ringlet.database.rows import Row
     from ringlet.inference.predictor import Named
 
@@ -33,7 +33,7 @@ _BATCH_SIZE = 32
 
 
 class _Process:
-    """What this process remembers."""
+    """What this process caches."""
 
     cache: PredictorCache | None = None
     last: tuple[str, Named | None, Row | None] | None = None
@@ -68,8 +68,7 @@ def predict_file(sha256: str, path: str, directory: str | None) -> Row | None:
         raise UsageError(
             "no directory is allowed: install the functions with `ringlet sql install … --allow-directory`"
         )
-    from ringlet.database.files import AllowedDirectory
-    from ringlet.database.rows import file_item, read_item
+    from ringlet.database.rows import AllowedDirectory, file_item, read_item
 
     return _one(sha256, read_item(file_item(path, AllowedDirectory(directory))))
 
@@ -124,7 +123,7 @@ def _not_open() -> Any:
 
 def _cache() -> PredictorCache:
     if _Process.cache is None:
-        from ringlet.database.cache import PredictorCache
+        from ringlet.database.models import PredictorCache
 
         _Process.cache = PredictorCache(threads=1, batch_size=_BATCH_SIZE)
     return _Process.cache

@@ -1,14 +1,19 @@
-"""A model as a database keeps it: a row with its bytes, their SHA-256, and what the artifact says about itself."""
+"""A model as a database keeps it: a row with its bytes, their SHA-256, and what the artifact says about itself.
+
+Models that are loaded are cached by their SHA-256: a warm call never loads one again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, final
 
 from ringlet.database.names import Reference
 from ringlet.errors import ModelFileError, UsageError
@@ -56,7 +61,7 @@ class Entry:
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> Entry:
-        """From the columns of :data:`ringlet.database.tables.ENTRY_COLUMNS`."""
+        """From the columns of :data:`ringlet.database.statements.ENTRY_COLUMNS`."""
         name, version, sha256, kind, description, created, num_bytes = row
         when = created.astimezone(UTC) if created.tzinfo is not None else created.replace(tzinfo=UTC)
         return cls(name, version, sha256, kind, num_bytes, Description.from_json(description), when)
@@ -116,3 +121,43 @@ def _parts(artifact: Artifact) -> tuple[bytes, bytes]:
     assert isinstance(artifact.network, bytes)
     assert not isinstance(artifact.weights, Path)
     return artifact.network, artifact.weights or b""
+
+
+# -- loaded models ----------------------------------------------------------------------------------------------------
+CAPACITY = 4
+
+
+@final
+class PredictorCache:
+    """The ``capacity`` predictors of this process that were used last; threads may share it."""
+
+    def __init__(self, *, threads: int, batch_size: int, capacity: int = CAPACITY) -> None:
+        self._threads, self._batch_size, self._capacity = threads, batch_size, capacity
+        self._predictors: OrderedDict[str, Predictor] = OrderedDict()
+        self._lock = Lock()
+        self.num_loads = 0
+        """How often a model was loaded."""
+
+    def __contains__(self, sha256: str) -> bool:
+        return sha256 in self._predictors
+
+    def get(self, sha256: str, load: Callable[[], Artifact]) -> Predictor:
+        """The predictor of a model; ``load`` gives its verified content, if it is not here yet.
+
+        The oldest one goes when there are too many. It is not closed: another thread may be using it.
+        """
+        with self._lock:
+            found = self._predictors.get(sha256)
+            if found is None:
+                found = open_predictor(load(), threads=self._threads, batch_size=self._batch_size)
+                self.num_loads += 1
+            self._predictors[sha256] = found
+            self._predictors.move_to_end(sha256)
+            if len(self._predictors) > self._capacity:
+                self._predictors.popitem(last=False)
+            return found
+
+    def close(self) -> None:
+        """Free all; no one may be using one."""
+        while self._predictors:
+            self._predictors.popitem()[1].close()

@@ -16,8 +16,7 @@ PostgreSQL 9.4 has, because Greenplum 6 is made of it.
 
 from __future__ import annotations
 
-from ringlet.database.dialects import Dialect
-from ringlet.database.statements import PLACE, Statement
+from ringlet.database.statements import PLACE, Dialect, Statement
 
 SAFE_PATH = "pg_catalog, pg_temp"
 """Where names without a schema are looked up; last what would come first if it were left out."""

@@ -1,6 +1,6 @@
 """PostgreSQL, and with it Greenplum and Cloudberry: models in a table, functions in the server's own Python.
 
-Scoring from here, for servers where nobody may install functions, needs no more than the right to read the rows and
+Scoring from here, for servers where no one may install functions, needs no more than the right to read the rows and
 to make a table: rows come through a cursor, results go back by COPY, all in one transaction.
 """
 
@@ -12,11 +12,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, final
 
-from ringlet.database.advice import advised
-from ringlet.database.closing import Closing
 from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
-from ringlet.database.errors import DatabaseError
-from ringlet.database.files import AllowedDirectory
+from ringlet.database.drivers import Closing, DatabaseError
 from ringlet.database.functions import (
     PLPYTHON,
     FunctionSettings,
@@ -25,25 +22,26 @@ from ringlet.database.functions import (
     grant_functions,
 )
 from ringlet.database.models import Entry, open_predictor, stored_artifact
-from ringlet.database.names import Reference, quoted
+from ringlet.database.names import DatabaseUrl, Reference, quoted
 from ringlet.database.ownership import BEGIN_SAFELY, stop_at_strangers, strangers_in_schema
-from ringlet.database.rows import COLUMNS, bytes_item, file_item, predict_rows
-from ringlet.database.session import MODELS, Session
-from ringlet.database.statements import PLACE, Statement, script
-from ringlet.database.tables import (
+from ringlet.database.rows import COLUMNS, AllowedDirectory, bytes_item, file_item, predict_rows
+from ringlet.database.session import MODELS, Session, advised
+from ringlet.database.statements import (
     ENTRY_COLUMNS,
     KEY,
     PICTURE,
+    PLACE,
     Shape,
+    Statement,
     bare,
     check_directory,
     create_models,
     delete_models,
     insert_model,
     result_columns,
+    script,
     select_models,
 )
-from ringlet.database.urls import DatabaseUrl
 from ringlet.errors import UnknownNameError, UsageError
 from ringlet.inference.artifact import Artifact
 

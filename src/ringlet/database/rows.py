@@ -1,21 +1,24 @@
-"""A row's picture becomes a row's result: six columns, the same in every database."""
+"""A row's picture becomes a row's result: six columns, the same in every database.
+
+Files that rows may name lie below one allowed directory, whatever links and dots a path holds.
+"""
 
 from __future__ import annotations
 
 import io
+import os
+import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
-import numpy as np
-import PIL.Image
 from numpy.typing import NDArray
 
-from ringlet.database.files import AllowedDirectory
-from ringlet.errors import DataError
-from ringlet.inference.pictures import colour
-from ringlet.inference.prediction import Prediction
-from ringlet.inference.predictor import Named, Predictor
+from ringlet.errors import DataError, UsageError
+from ringlet.inference.predictor import Named, Prediction, Predictor
+from ringlet.inference.scoring import mask_image
 
 COLUMNS = ("class", "label", "probability", "mask", "share", "error")
 Row: TypeAlias = dict[str, Any]
@@ -23,7 +26,6 @@ Row: TypeAlias = dict[str, Any]
 
 _NAME = "image"
 _MAX_ERROR = 500
-_WHITE = 255
 
 
 def bytes_item(image: bytes | None) -> Named | None:
@@ -64,7 +66,7 @@ def _copied(images: Any, index: int) -> bytes:
 
 
 def _rows(predictor: Predictor, items: list[Named]) -> list[Row]:
-    """All at once; if that fails in a way that nobody foresaw, one by one."""
+    """All at once; if that fails in a way that no one foresaw, one by one."""
     make_row = partial(_row, num_classes=predictor.description.num_classes)
     try:
         return predictor.map(make_row, items) if items else []
@@ -90,12 +92,62 @@ def plain_text(text: str | None) -> str | None:
 
 def encode_mask(mask: NDArray[Any], num_classes: int) -> bytes:
     """A mask (H, W) as the PNG file that ``ringlet predict`` writes."""
-    if num_classes <= 2:
-        image = PIL.Image.fromarray((mask != 0).astype(np.uint8) * _WHITE)
-    else:
-        image = PIL.Image.fromarray(mask)
-        if mask.dtype == np.uint8:
-            image.putpalette([value for index in range(256) for value in colour(index)])
     stream = io.BytesIO()
-    image.save(stream, format="PNG", compress_level=1)
+    mask_image(mask, num_classes).save(stream, format="PNG", compress_level=1)
     return stream.getvalue()
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+MAX_FILE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class AllowedDirectory:
+    """A directory below which files may be read; relative paths begin there."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        """Refuse what would depend on where a process happens to be."""
+        if not self.path.startswith("/") or any(ord(character) < 32 for character in self.path):
+            raise UsageError(f"'{self.path}' cannot be the allowed directory: expected a path that begins with '/'")
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file, or a DataError; nothing is told about what lies outside.
+
+        The path is resolved first. Then it is opened step by step from the directory, following no link, so that
+        no one can put one there in between.
+        """
+        if "\0" in path:
+            raise DataError("the path holds a zero byte")
+        root = os.path.realpath(self.path)
+        target = os.path.realpath(PurePath(root, path))
+        parts = PurePath(target).parts[len(PurePath(root).parts) :]
+        if not parts or os.path.commonpath([root, target]) != root:
+            raise DataError(f"{path}: outside of the allowed directory")
+        try:
+            return _read(root, parts, path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _read(root: str, parts: tuple[str, ...], path: str) -> bytes:
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        handle = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError(f"{path}: not a regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise DataError(f"{path}: {status.st_size:,} bytes: too large for a picture")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(status.st_size)  # as much memory is taken as is asked for here
+    finally:
+        os.close(handle)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, final
 
 from ringlet.database.contract import Access
-from ringlet.database.dialects import Dialect
-from ringlet.database.errors import DatabaseError, driver
-from ringlet.database.names import TableName, quoted
+from ringlet.database.drivers import DatabaseError, driver
+from ringlet.database.functions import PLPYTHON
+from ringlet.database.names import DatabaseUrl, TableName, quoted
 from ringlet.database.ownership import (
     BEGIN_SAFELY,
     SAFE_PATH,
@@ -18,8 +18,7 @@ from ringlet.database.ownership import (
     strangers_in_schema,
     who_is_connected,
 )
-from ringlet.database.statements import PLACE, Statement
-from ringlet.database.urls import DatabaseUrl
+from ringlet.database.statements import PLACE, Dialect, Statement
 
 MODELS = "models"
 """The table of stored models."""
@@ -122,3 +121,26 @@ class Session:
                 "was changed. Expected a schema where all is yours or a superuser's: give another --schema, or drop "
                 f"what is not wanted in '{self._schema}'"
             )
+
+
+def advised(error: DatabaseError, dialect: Dialect) -> DatabaseError:
+    """The same error, with what to do about it if that is known."""
+    psycopg: Any = driver("psycopg.errors")
+    cause = error.__cause__
+    if isinstance(cause, psycopg.InsufficientPrivilege):
+        advice = (
+            f"Functions in {PLPYTHON} can do whatever the server's account can, so only a superuser may make them. Ask "
+            "one to run this, or what --dry-run prints. To store the model alone takes the right to create a schema: "
+            "--no-functions"
+        )
+    elif isinstance(cause, psycopg.UndefinedFile | psycopg.FeatureNotSupported):
+        package = f"postgresql-plpython3-{dialect.major}"
+        advice = f"The server lacks {PLPYTHON}: install it there (Debian, Ubuntu: {package}), or give --no-functions"
+    elif isinstance(cause, psycopg.ExternalRoutineException | psycopg.ExternalRoutineInvocationException):
+        advice = (
+            "The server's Python must be able to import Ringlet and what runs the model: install "
+            '"ringlet[openvino]" for it (Python 3.11 or newer), or say where that is with --python-path DIR'
+        )
+    else:
+        return error
+    return DatabaseError(f"{error}. {advice}")

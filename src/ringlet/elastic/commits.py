@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, final
 
 from ringlet.checkpoint.atomic import make_directory, remove_directory, remove_partials, write_directory
+from ringlet.checkpoint.contents import read_tensors, write_tensors
 from ringlet.checkpoint.manifest import MANIFEST, read_verified
-from ringlet.checkpoint.tensors import read_tensors, write_tensors
 from ringlet.elastic import values as stored
 from ringlet.errors import CheckpointError
 

@@ -19,6 +19,7 @@ from ringlet.export.quantization import quantize
 from ringlet.export.samples import SampleFinder
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
 from ringlet.inference.description import WEIGHTS, Description, Weights, describe
+from ringlet.io.storage import Address, Place, open_location, place_of
 from ringlet.launch.cores import usable_cores
 from ringlet.training.devices import blas_threads
 from ringlet.training.loaded_model import LoadedModel, load_model
@@ -44,6 +45,8 @@ class Export:
 
     network: str
     target: Target
+    place: Place
+    """Where it was written; an object store's files are in the cache too."""
     artifact: Artifact
     parity: Parity
     num_batch_norms: int
@@ -52,13 +55,18 @@ class Export:
     """Of the model file that was exported."""
     calibration: str | None = None
 
+    @property
+    def files(self) -> list[str]:
+        """What was written: paths, or addresses."""
+        return [str(self.place.parent / path.name) for path in self.artifact.files]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         parity = self.parity
         return {
             "network": self.network,
             "target": self.target,
-            "files": [str(path) for path in self.artifact.files],
+            "files": self.files,
             "num_bytes": self.artifact.num_bytes,
             "num_model_bytes": self.num_model_bytes,
             "sha256": self.artifact.sha256(),
@@ -90,9 +98,10 @@ def export_model(
 ) -> Export:
     """Export a run directory or model file; raises unless the result computes what the training engine computes.
 
-    ``path`` is the file to write (default: beside the model). ``calibration`` names a data set, a folder or an npz file
-    for int8 weights and, if the run's own data cannot be read, to compare on. ``num_samples`` is how many samples to
-    compare (default 64) and to calibrate with (default 300). ``say`` takes remarks.
+    ``path`` is the file to write (default: beside the model), also at an address such as ``s3://BUCKET/NAME``.
+    ``calibration`` names a data set, a folder or an npz file for int8 weights and, if the run's own data cannot be
+    read, to compare on. ``num_samples`` is how many samples to compare (default 64) and to calibrate with (default
+    300). ``say`` takes remarks.
     """
     return plan_export(model, target, path, weights).run(calibration, num_samples, threads, say)
 
@@ -105,7 +114,7 @@ class Plan:
     """The model file."""
     target: Target
     weights: Weights
-    place: Path
+    place: Place
     """The file to write."""
 
     def run(
@@ -130,7 +139,7 @@ def plan_export(model: Path | str, target: str, path: Path | str | None = None, 
         raise ModelFileError(f"'{model}' cannot be exported: there is no file '{location}'")
     if location.suffix.lower() in SUFFIXES and SUFFIXES[location.suffix.lower()] != "ringlet":
         raise UsageError(f"'{model}' is an export already: give the run directory or its {MODEL}")
-    return Plan(location, kind, precision, _place(location, kind, precision, None if path is None else Path(path)))
+    return Plan(location, kind, precision, _place(location, kind, precision, None if path is None else place_of(path)))
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ class _Job:
     threads: int
     say: Callable[[str], None]
 
-    def run(self, place: Path, calibration: str | None, num_samples: int | None) -> Export:
+    def run(self, place: Place, calibration: str | None, num_samples: int | None) -> Export:
         model = self.model
         network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
         description = describe(
@@ -164,7 +173,7 @@ class _Job:
         left = sum(layer.op == "affine" for layer in network.layers)
         artifact = Artifact.find(place)
         size = self.location.stat().st_size
-        return Export(network.name, self.target, artifact, parity, norms, norms - left, size, origin)
+        return Export(network.name, self.target, place, artifact, parity, norms, norms - left, size, origin)
 
     def _compare(self, draft: Path, finder: SampleFinder, count: int) -> Parity:
         samples = finder.compare(count)
@@ -225,14 +234,15 @@ def _checked(target: str, weights: str) -> tuple[Target, Weights]:
     return kind, precision
 
 
-def _place(location: Path, target: Target, weights: Weights, wish: Path | None) -> Path:
+def _place(location: Path, target: Target, weights: Weights, wish: Place | None) -> Place:
     """The file to write: the one wished for, else beside the model and named like it."""
     suffix = next(ending for ending, kind in SUFFIXES.items() if kind == target)
     ending = ("-torch" if target == "torch" else "") + ("" if weights == "fp32" else f"-{weights}")
     name = f"{location.stem}{ending}{suffix}"
+    if isinstance(wish, Address):
+        return _remote_place(wish, target, suffix)
     place = location.with_name(name) if wish is None else wish / name if wish.is_dir() else wish
-    if place.suffix.lower() not in (suffix, ""):
-        raise UsageError(f"'{place}' ends in '{place.suffix}', an export to {target} ends in '{suffix}'")
+    _check_suffix(place, target, suffix)
     place = place if place.suffix else place.with_name(f"{place.name}{suffix}")
     if not place.parent.is_dir():
         raise UsageError(f"cannot write '{place}': folder '{place.parent}' does not exist. Make it first")
@@ -245,18 +255,31 @@ def _place(location: Path, target: Target, weights: Weights, wish: Path | None) 
     return place
 
 
+def _remote_place(wish: Address, target: Target, suffix: str) -> Address:
+    """An object store has no folders: what is wished for is the file."""
+    _check_suffix(Path(wish.name), target, suffix)
+    open_location(wish.parent)  # or what reaches it would be found missing when all is done
+    return wish if Path(wish.name).suffix else wish.parent / f"{wish.name}{suffix}"
+
+
+def _check_suffix(place: Path, target: Target, suffix: str) -> None:
+    if place.suffix.lower() not in (suffix, ""):
+        raise UsageError(f"'{place}' ends in '{place.suffix}', an export to {target} ends in '{suffix}'")
+
+
 @contextmanager
-def _draft(place: Path) -> Iterator[Path]:
+def _draft(place: Place) -> Iterator[Path]:
     """A path to write to; what is there at the end moves to ``place``, unless something was raised."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{place.stem[:60]}-", dir=place.parent))
+    beside = place.parent if isinstance(place, Path) else None
+    folder = Path(tempfile.mkdtemp(prefix=f".{Path(place.name).stem[:60]}-", dir=beside))
     try:
         draft = folder / place.name
         yield draft
-        permissions = _usual_permissions(folder)
+        permissions, storage = _usual_permissions(folder), open_location(place.parent)
         files = [file for file in folder.iterdir() if file.is_file()]  # no __pycache__ of a draft that was tried
         for file in sorted(files, key=lambda file: file.name == place.name):  # the weights first
             file.chmod(permissions)
-            file.replace(place.with_name(file.name))
+            storage.put(file, file.name)
     except OSError as error:
         raise ModelFileError(f"cannot write '{place}': {error.strerror or error}") from error
     finally:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
 from ringlet.export.samples import Samples
+from ringlet.inference.artifact import Runtime
 from ringlet.inference.description import Weights
-from ringlet.inference.prediction import THRESHOLD
-from ringlet.inference.runtimes.contract import Runtime
+from ringlet.inference.predictor import THRESHOLD
 from ringlet.training.loaded_model import LoadedModel
 
 LARGEST: dict[Weights, float] = {"fp32": 1e-4, "fp16": 5e-2}

@@ -1,8 +1,9 @@
 """Stage 10: inference. Takes a trained model or an export of it, and pictures; gives predictions.
 
 ``description`` is what every artifact says about itself, ``artifact`` finds and opens them, ``runtimes`` has one module
-per framework, ``preprocessing`` and ``prediction`` are what happens before and behind the network, ``predictor`` joins
-all of it for programs and databases. No module here imports a framework before it is needed.
+per framework, ``preprocessing`` is what happens before the network, ``predictor`` joins all of it for programs and
+databases. ``inputs`` lists what is to be predicted, ``scoring`` and ``pictures`` write the results to files. No module
+here imports a framework before it is needed.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringlet.inference.artifact import Artifact
     from ringlet.inference.description import Description
-    from ringlet.inference.prediction import Prediction
-    from ringlet.inference.predictor import Named, Predictor
+    from ringlet.inference.predictor import Named, Prediction, Predictor
     from ringlet.inference.preprocessing import Preprocessing
 
 _HOMES = {
     "Artifact": "artifact",
     "Description": "description",
     "Named": "predictor",
-    "Prediction": "prediction",
+    "Prediction": "predictor",
     "Predictor": "predictor",
     "Preprocessing": "preprocessing",
 }

@@ -1,4 +1,4 @@
-"""Artifacts: trained networks as they are kept, in files or (for databases) in memory.
+"""Artifacts: trained networks as they are kept, in files or (for databases) in memory; opened, each is a runtime.
 
 Only a program that is named itself is ever run. To name data, a folder or a file of weights, reads data, no
 matter what lies beside it: folders and downloads are filled by others.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.data.cache import RemotePath, located
 from ringlet.errors import ModelFileError, UsageError
-from ringlet.inference.runtimes.contract import Runtime
+from ringlet.inference.description import Description
+from ringlet.io.storage import Address
 from ringlet.models.files import is_model_file
 
 Kind = Literal["ringlet", "openvino", "onnx", "torch", "keras"]
@@ -28,6 +33,21 @@ WEIGHTS_SUFFIXES: dict[Kind, str] = {"openvino": ".bin", "torch": ".safetensors"
 """Of kinds that keep their weights in a second file, beside the first."""
 PROGRAM_SUFFIX = ".py"
 _RUN_MODEL = "model.safetensors"
+Outputs = NDArray[np.float32]
+
+
+class Runtime(Protocol):
+    """A network in some framework. Threads may call :meth:`run` at the same time."""
+
+    @property
+    def description(self) -> Description:
+        """What the artifact says about itself."""
+
+    def run(self, values: NDArray[Any]) -> Outputs:
+        """Outputs ``(n, *output_shape)`` of stored values ``(n, *graph_shape)``, channels last, contiguous."""
+
+    def close(self) -> None:
+        """Let go of everything; :meth:`run` must not be called any more."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +59,13 @@ class Artifact:
     weights: Path | bytes | None = None
 
     @classmethod
-    def find(cls, path: Path | str) -> Artifact:
+    def find(cls, path: Path | str | Address) -> Artifact:
         """The artifact at ``path``: a file by its ending, a run directory, or a folder with one artifact in it.
 
         A program (``.py``, an export to PyTorch) is found by its own name alone, never through its folder or weights.
+        What is at an address such as ``s3://bucket/net.onnx`` is brought into the cache.
         """
-        location = _main_file(Path(path))
+        location = _main_file(located(path))
         kind = SUFFIXES.get(location.suffix.lower())
         if kind is None:
             raise UsageError(
@@ -57,7 +78,7 @@ class Artifact:
         weights = location.with_suffix(second) if second else None
         if weights is not None and not weights.is_file():
             raise ModelFileError(f"model file {location} lacks its weights: expected {weights.name} beside it")
-        return cls(kind, location, weights)
+        return cls(kind, _fetched(location), None if weights is None else _fetched(weights))
 
     @property
     def is_program(self) -> bool:
@@ -103,6 +124,16 @@ class Artifact:
     @property
     def _parts(self) -> list[Path | bytes]:
         return [self.network] if self.weights is None else [self.network, self.weights]
+
+
+def _fetched(path: Path) -> Path:
+    """A file that is here."""
+    if not isinstance(path, RemotePath):
+        return path
+    try:
+        return path.fetched()
+    except OSError as error:
+        raise ModelFileError(f"cannot read model file {path.address}: {error.strerror or error}") from error
 
 
 def _open_file(kind: Kind, path: Path, threads: int, batch_size: int) -> Runtime:

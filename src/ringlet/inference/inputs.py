@@ -13,10 +13,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ringlet.data import bounded
-from ringlet.data.arrays import with_channels_first
+from ringlet.data.folders import locate
 from ringlet.data.images import EXTENSIONS
-from ringlet.data.masks import locate
-from ringlet.data.npz import NpzFile
+from ringlet.data.npz import NpzFile, with_channels_first
 from ringlet.errors import DataError
 from ringlet.inference.predictor import Named
 

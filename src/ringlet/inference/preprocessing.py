@@ -3,7 +3,7 @@
 A network's *stored values* are those of its training data before normalisation: bytes 0 … 255 for almost all data, 0 …
 16 for the built-in digits, any numbers for arrays of floats. Normalisation itself is part of every exported graph. What
 happens here is the rest, and it is done by the code that training uses: files are decoded and resized by
-:mod:`ringlet.data.images` (Pillow, bilinear with antialiasing), arrays by :mod:`ringlet.data.resize`. No graph operator
+:mod:`ringlet.data.images` (Pillow, bilinear with antialiasing), arrays by :mod:`ringlet.data.source`. No graph operator
 of any target gives the same bits, so the resize stays outside the graphs.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ringlet.data.images import decode_image
 from ringlet.data.normalization import Normalization
-from ringlet.data.resize import resize_images
+from ringlet.data.source import resize_images
 from ringlet.errors import ConfigError, DataError
 
 Size = tuple[int, int]

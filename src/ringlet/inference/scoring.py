@@ -1,21 +1,29 @@
-"""Predicting many pictures: one plain record each, and for segmentation its files."""
+"""Predicting many pictures: one plain record each, for segmentation its files, and tables of records."""
 
 from __future__ import annotations
 
+import csv
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ringlet.errors import DataError
+from ringlet.data.images import STRIP_PIXELS, decode_image
+from ringlet.errors import DataError, UsageError
 from ringlet.inference.inputs import MASK_ENDING, OVERLAY_ENDING, Input, shown
-from ringlet.inference.pictures import full_picture, write_mask, write_overlay
-from ringlet.inference.prediction import Prediction
-from ringlet.inference.predictor import Named, Predictor
+from ringlet.inference.predictor import Named, Prediction, Predictor
+from ringlet.io.disk import replacing
+from ringlet.libraries import require
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 
 Record = dict[str, Any]
 """``file`` first and ``error`` last; what does not apply is None."""
@@ -98,7 +106,7 @@ class Scorer:
         assert mask is not None
         places = {"mask": folder / f"{item.output}{MASK_ENDING}.png"}
         try:
-            write_mask(places["mask"], mask, classes)
+            write_image(places["mask"], mask_image(mask, classes))
             if self.overlay:
                 places["overlay"] = folder / f"{item.output}{OVERLAY_ENDING}.png"
                 write_overlay(places["overlay"], self._picture(named, mask.shape), mask)
@@ -114,3 +122,132 @@ class Scorer:
         elif not isinstance(picture, bytes):
             picture = Path(str(picture))
         return full_picture(picture, (size[0], size[1]), preprocessing.white, named.name)
+
+
+# -- tables: CSV, JSON or Parquet, by the ending of the name ----------------------------------------------------------
+ENDINGS = (".csv", ".json", ".parquet")
+_TOP = "top"
+
+
+def check_table(path: Path) -> None:
+    """Refuse a file that could not be written in the end."""
+    if path.suffix.lower() not in ENDINGS:
+        raise UsageError(f"'{path}' is no table: expected a name that ends in {', '.join(ENDINGS)}")
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a folder: expected the name of a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write '{path}': folder '{path.parent}' does not exist. Make it first")
+    if path.suffix.lower() == ".parquet":
+        require("pyarrow.parquet")
+
+
+def write_table(path: Path, records: Sequence[Record], top_k: int = 1) -> None:
+    """Write all records; the file is there completely or not at all."""
+    try:
+        with replacing(path) as draft:
+            if path.suffix.lower() == ".json":
+                draft.write_text(json.dumps(list(records), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            elif path.suffix.lower() == ".csv":
+                _write_csv(draft, [flat(record, top_k) for record in records])
+            else:
+                _write_parquet(draft, [flat(record, top_k) for record in records])
+    except OSError as error:
+        raise DataError(f"cannot write '{path}': {error.strerror or error}") from error
+
+
+def flat(record: Record, top_k: int) -> Record:
+    """A record without lists: the second best class is ``label_2`` with ``probability_2``, and so on."""
+    result = {name: value for name, value in record.items() if name not in (_TOP, "error")}
+    for place in range(2, top_k + 1):
+        entries = record.get(_TOP) or []
+        entry = entries[place - 1] if place <= len(entries) else {"label": None, "probability": None}
+        result |= {f"{name}_{place}": value for name, value in entry.items()}
+    return result | {"error": record["error"]}
+
+
+def _write_csv(path: Path, rows: list[Record]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["file", "error"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _write_parquet(path: Path, rows: list[Record]) -> None:
+    arrow: Any = require("pyarrow")
+    kinds = {
+        "class": arrow.int64(),
+        "width": arrow.int64(),
+        "height": arrow.int64(),
+        "share": arrow.float64(),
+        "probability": arrow.float64(),
+    }
+    names = list(rows[0]) if rows else ["file", "error"]
+    schema = arrow.schema(
+        [(name, kinds.get(name.rpartition("_")[0] or name, kinds.get(name, arrow.string()))) for name in names]
+    )
+    require("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows, schema=schema), path)
+
+
+# -- pictures: masks, and overlays with the mask painted over ---------------------------------------------------------
+COLOURS = ((0, 0, 0), (230, 60, 50), (40, 130, 220), (50, 170, 80), (240, 180, 40), (150, 80, 190), (30, 180, 180))
+"""Of the classes; further classes repeat them, except the background's."""
+_STRENGTH = 0.45
+_WHITE = 255
+
+
+def mask_image(mask: NDArray[Any], num_classes: int) -> Image:
+    """A mask (H, W) as a picture: black and white for one class, else a palette (16 bit grey beyond 256 classes)."""
+    import PIL.Image
+
+    if num_classes <= 2:
+        return PIL.Image.fromarray((mask != 0).astype(np.uint8) * _WHITE)
+    image = PIL.Image.fromarray(mask)
+    if mask.dtype == np.uint8:
+        image.putpalette([value for index in range(256) for value in colour(index)])
+    return image
+
+
+def write_overlay(path: Path, picture: NDArray[np.uint8], mask: NDArray[Any]) -> None:
+    """Write the picture (H, W, 3) with the mask's classes tinted and their outlines drawn."""
+    import PIL.Image
+
+    colours = np.array([colour(index) for index in range(int(mask.max(initial=0)) + 1)], np.float32)
+    edge, painted = outline(mask), np.empty_like(picture)
+    num_rows = max(1, STRIP_PIXELS // max(1, mask.shape[1]))
+    for top in range(0, len(mask), num_rows):  # or numbers with fractions would take a dozen times as much memory
+        rows = slice(top, top + num_rows)
+        strength = np.where(edge[rows], 1.0, np.where(mask[rows] != 0, _STRENGTH, 0.0)).astype(np.float32)[:, :, None]
+        painted[rows] = np.rint(picture[rows] * (1 - strength) + colours[mask[rows]] * strength).astype(np.uint8)
+    write_image(path, PIL.Image.fromarray(painted))
+
+
+def colour(index: int) -> tuple[int, int, int]:
+    """The colour of a class."""
+    return COLOURS[0] if index == 0 else COLOURS[1 + (index - 1) % (len(COLOURS) - 1)]
+
+
+def outline(mask: NDArray[Any]) -> NDArray[np.bool_]:
+    """Pixels of an object with a neighbour of another class; wider for larger pictures."""
+    edge = np.zeros(mask.shape, bool)
+    for step in range(1, 1 + max(1, min(mask.shape) // 400)):
+        edge[step:] |= mask[step:] != mask[:-step]
+        edge[:-step] |= mask[step:] != mask[:-step]
+        edge[:, step:] |= mask[:, step:] != mask[:, :-step]
+        edge[:, :-step] |= mask[:, step:] != mask[:, :-step]
+    return np.asarray(edge & (mask != 0))
+
+
+def full_picture(picture: Path | bytes | NDArray[Any], size: tuple[int, int], white: float, name: str) -> Any:
+    """The whole picture as RGB bytes (H, W, 3): from its file, its content, or stored values (H, W, C)."""
+    if isinstance(picture, Path | bytes):
+        content = picture.read_bytes() if isinstance(picture, Path) else picture
+        return decode_image(content, (3, *size), name)[0]
+    scaled = np.clip(np.rint(picture * (_WHITE / white)), 0, _WHITE).astype(np.uint8)
+    return np.repeat(scaled, 3, axis=2) if scaled.shape[2] == 1 else scaled[:, :, :3]
+
+
+def write_image(path: Path, image: Image) -> None:
+    """Write a PNG file, completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, durable=False) as draft:
+        image.save(draft, format="PNG", compress_level=1)

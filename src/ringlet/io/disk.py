@@ -2,13 +2,15 @@
 
 It is said, with needed and free bytes where they are known; the file that was there before stays as it was; the work
 goes on, and the next write is tried as planned (:class:`Saving`). What is replaced is written beside its name and
-renamed (:func:`replacing`, :func:`write_whole`), what grows does so by whole records (:class:`Appender`).
+renamed (:func:`replacing`, :func:`write_whole`), what grows does so by whole records (:class:`Appender`), what is
+mapped into memory gets its room first (:func:`reserve`), and a file in use may be locked (:func:`try_lock`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -29,15 +31,16 @@ def explain(error: BaseException, near: Path, num_bytes: int | None = None) -> s
     if not isinstance(error, OSError) or error.errno not in FULL:
         return reason
     needed = "" if num_bytes is None else f"about {num_bytes:,} bytes are needed, "
-    return f"the disk or quota is full ({reason}): {needed}{_free_bytes(near)} are free"
+    return f"the disk or quota is full ({reason}): {needed}{free_bytes(near)}"
 
 
-def _free_bytes(near: Path) -> str:
+def free_bytes(near: Path) -> str:
+    """How much room there is at or above ``near``, in words for a message."""
     try:
         folder = next(folder for folder in (near, *near.absolute().parents) if folder.exists())
-        return f"{shutil.disk_usage(folder).free:,}"
+        return f"{shutil.disk_usage(folder).free:,} bytes are free"
     except OSError:
-        return "unknown how many"
+        return "how much is free is unknown"
 
 
 @contextlib.contextmanager
@@ -94,7 +97,7 @@ class Appender:
 
     @property
     def size(self) -> int:
-        """Bytes of whole records; somebody else may have shortened the file."""
+        """Bytes of whole records; someone else may have shortened the file."""
         try:
             return min(self._size, os.fstat(self._descriptor).st_size)
         except OSError:
@@ -183,3 +186,47 @@ class Saving:
             raise errors[0]
         if errors:
             raise FileWriteError("\n".join(map(str, errors)))
+
+
+# -- room for what is mapped into memory ------------------------------------------------------------------------------
+_CHUNK = 1 << 20
+
+
+def reserve(descriptor: int, num_bytes: int) -> None:
+    """Make a new file ``num_bytes`` long, with room for all of them; ``OSError`` if there is not enough.
+
+    A file that is only *made long* has no place for its content yet. A process that writes to its mapping where there
+    is none left gets no error: it is killed (SIGBUS).
+    """
+    try:
+        os.posix_fallocate(descriptor, 0, max(num_bytes, 1))
+    except AttributeError:
+        _write_zeros(descriptor, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        _write_zeros(descriptor, num_bytes)
+    os.ftruncate(descriptor, max(num_bytes, 1))
+
+
+def _write_zeros(descriptor: int, num_bytes: int) -> None:
+    """Where the file system cannot reserve: what has been written has its place."""
+    zeros = bytes(min(_CHUNK, max(num_bytes, 1)))
+    position = 0
+    while position < num_bytes:
+        position += os.pwrite(descriptor, zeros[: num_bytes - position], position)
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Whether the lock was free, and is ours now until the file is closed; None where the file system has no locks.
+
+    It ends with the process that has it, however that ends: a mark that someone is at work.
+    """
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

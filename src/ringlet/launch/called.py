@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ringlet.comm import environments, values
+from ringlet.comm import environments
 from ringlet.errors import CommunicationError
+from ringlet.io import encoding
 from ringlet.launch.function import SCRIPT_NAME
 
 
@@ -27,9 +28,9 @@ def main() -> None:
     where = json.loads((folder / "function.json").read_text(encoding="utf-8"))
     sys.path[:] = where["path"]
     function = _find(where)
-    arguments, keywords = values.load(folder / "arguments.json"), values.load(folder / "keywords.json")
+    arguments, keywords = encoding.load(folder / "arguments"), encoding.load(folder / "keywords")
     result = function(*arguments, **keywords)
-    values.save(result, folder / f"result{world.rank}.json", f"the result of rank {world.rank}")
+    encoding.save(result, folder / f"result{world.rank}", f"the result of rank {world.rank}")
 
 
 def _find(where: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from ringlet.io.locks import try_lock
+from ringlet.io.disk import try_lock
 
 _PREFIX = "ringlet-job-"
 _LOCK = "lock"

@@ -2,7 +2,7 @@
 
 Ranks find the function by its name: in its module, in the script that calls (which is loaded under another name than
 ``__main__``), or, where there is no file as in a notebook, by its source text. Arguments and results are files; see
-``values``.
+``io.encoding``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ringlet.comm import environments, values
+from ringlet.comm import environments
 from ringlet.errors import RankFailedError, UsageError
+from ringlet.io import encoding
 from ringlet.launch.frames import STDOUT
 from ringlet.launch.hosts import parse_hosts
 from ringlet.launch.plan import LaunchPlan
@@ -56,15 +57,15 @@ def run(
     with tempfile.TemporaryDirectory(prefix="ringlet-run-") as name:
         folder = Path(name)
         (folder / "function.json").write_text(json.dumps({**where, "path": sys.path}), encoding="utf-8")
-        values.save(list(arguments), folder / "arguments.json", "argument ")
-        values.save(keywords, folder / "keywords.json", "argument ")
+        encoding.save(list(arguments), folder / "arguments", "argument ")
+        encoding.save(keywords, folder / "keywords", "argument ")
         plan = LaunchPlan(num_workers, launcher=launcher)
         outcome = execute(["-m", "ringlet.launch.called", name], plan, _write, tell=lambda _text: None, seconds=timeout)
         if outcome.exit_code:
             if outcome.failure is None and outcome.exit_code == 130:
                 raise KeyboardInterrupt
             raise RankFailedError(outcome.failure or f"the workers left with exit code {outcome.exit_code}")
-        return [values.load(folder / f"result{rank}.json") for rank in range(num_workers)]
+        return [encoding.load(folder / f"result{rank}") for rank in range(num_workers)]
 
 
 def run_like_horovod(

@@ -1,4 +1,4 @@
-"""Python values between ranks, without pickle: see :mod:`ringlet.comm.values` for what can travel."""
+"""Python values between ranks, without pickle: see :mod:`ringlet.io.encoding` for what can travel."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ringlet.comm import values
 from ringlet.errors import DataError, UsageError
+from ringlet.io import encoding
 from ringlet.named.engine import Engine
 from ringlet.named.errors import ArgumentsError
 from ringlet.named.requests import Request
@@ -36,8 +36,8 @@ def allgather_object(engine: Engine, value: Any, name: str | None) -> list[Any]:
 def _pack(value: Any, what: str) -> bytes:
     """A value that cannot travel becomes an excuse, so that the other ranks do not wait for it."""
     try:
-        return _VALUE + values.dumps(value, what)
-    except (UsageError, RecursionError) as error:
+        return _VALUE + encoding.dumps(value, what)
+    except UsageError as error:
         return _EXCUSE + str(error).encode()
 
 
@@ -46,7 +46,7 @@ def _unpack(data: bytes, rank: int) -> Any:
         raise ArgumentsError(data[1:].decode(errors="replace"))
     if data[:1] != _VALUE:
         raise DataError(f"rank {rank} sent no value: was it made by the same version of Ringlet?")
-    return values.loads(data[1:])
+    return encoding.loads(data[1:])
 
 
 def _gather(engine: Engine, data: bytes, name: str) -> list[bytes]:

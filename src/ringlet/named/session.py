@@ -183,7 +183,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def broadcast_object(
     value: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
 ) -> Any:
-    """The value (see :mod:`ringlet.comm.values`) of rank ``root_rank``; every rank of the set must call."""
+    """The value (see :mod:`ringlet.io.encoding`) of rank ``root_rank``; every rank of the set must call."""
     return objects.broadcast_object(engine(process_set), value, root_rank, name)
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.errors import DataError, RingletError, UsageError
-from ringlet.io.disk import write_whole
-from ringlet.io.locks import try_lock
+from ringlet.io.disk import try_lock, write_whole
 from ringlet.study.design import StudyDesign
 from ringlet.study.grid import Place
 

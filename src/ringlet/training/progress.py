@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from ringlet.checkpoint.history import parse_number, parse_row
+from ringlet.checkpoint.contents import parse_number, parse_row
 from ringlet.errors import CheckpointError
 from ringlet.training.events import TrainingFinished
 from ringlet.training.observers import Stop

@@ -19,7 +19,7 @@ from typing import Any, Self, final
 
 from ringlet.errors import UsageError
 from ringlet.forks import Owner
-from ringlet.io.locks import try_lock
+from ringlet.io.disk import try_lock
 
 LOCK = "run.lock"
 _GLANCE_SECONDS = 0.1

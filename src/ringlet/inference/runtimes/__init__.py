@@ -1,1 +1,1 @@
-"""One module per framework that runs artifacts; each keeps ``contract.Runtime``."""
+"""One module per framework that runs artifacts; each keeps ``ringlet.inference.artifact.Runtime``."""

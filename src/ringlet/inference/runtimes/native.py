@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from ringlet.inference.artifact import Outputs
 from ringlet.inference.description import describe
-from ringlet.inference.runtimes.contract import Outputs
 from ringlet.training.loaded_model import LoadedModel, load_model
 
 

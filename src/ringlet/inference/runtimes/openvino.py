@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
+from ringlet.inference.artifact import Outputs
 from ringlet.inference.description import KEY, Description
-from ringlet.inference.runtimes.contract import Outputs
 from ringlet.libraries import require
 
 _STARTING = Lock()

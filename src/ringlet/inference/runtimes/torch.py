@@ -13,8 +13,8 @@ from typing import Any, final
 from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError
+from ringlet.inference.artifact import Outputs
 from ringlet.inference.description import Description
-from ringlet.inference.runtimes.contract import Outputs
 from ringlet.libraries import require
 
 MAX_PROGRAM_BYTES = 64 << 20
