@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
-from ringlet.comm.environments import has_mpi
-from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
+from ringlet.comm.environments import has_mpi, stay_on_this_machine
+from ringlet.comm.torch_distributed import join_store, open_store
 from ringlet.data.partition import bounds
 from ringlet.kernels import load
 from ringlet.strategies.shard_tree import ShardTree

@@ -7,25 +7,17 @@ collectives that the program calls meanwhile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, final
 
+from ringlet.comm.collective import Collective
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner
 
-STARTABLE = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall", "barrier")
-"""The collectives that can be started."""
-
 SECONDS_TO_FINISH = 10.0
 """How long closing waits for collectives that are under way: another rank may have failed and never come."""
-
-
-def check_startable(collective: str) -> None:
-    """Refuse names that are no collective."""
-    if collective not in STARTABLE:
-        raise CommunicationError(f"'{collective}' cannot be started: expected one of {', '.join(STARTABLE)}")
 
 
 @final
@@ -75,17 +67,18 @@ class Background:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def submit(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> BackgroundHandle:
-        """Queue the collective ``name``; every rank must submit the same ones in the same order."""
-        check_startable(name)
+    def submit(self, collective: Collective[Any], *arguments: Any) -> BackgroundHandle:
+        """Queue a collective; every rank must submit the same ones in the same order."""
         if self._closed:
-            raise CommunicationError(f"'{name}' was started on a communicator that is closed: start it before close()")
+            raise CommunicationError(
+                f"'{collective.name}' was started on a communicator that is closed: start it before close()"
+            )
         if self._thread is None:
             # A daemon: a rank that ends early is not kept alive by a collective whose other ranks never come.
             self._thread = threading.Thread(target=self._work, name="ringlet-collectives", daemon=True)
             self._thread.start()
         handle = BackgroundHandle()
-        self._jobs.put((handle, lambda communicator: getattr(communicator, name)(*arguments, **options)))
+        self._jobs.put((handle, lambda communicator: communicator.run(collective, *arguments)))
         return handle
 
     def close(self) -> None:

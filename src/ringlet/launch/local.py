@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ringlet.comm import environments
-from ringlet.comm.loopback import loopback_environment
+from ringlet.comm.environments import loopback_environment
 from ringlet.launch.cores import thread_environment
 from ringlet.launch.folder import JobFolder
 from ringlet.launch.job import Job

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ringlet.comm.loopback import INTERFACE, loopback_environment
+from ringlet.comm.environments import INTERFACE, loopback_environment
 from ringlet.errors import UsageError
 from ringlet.launch.plan import LaunchPlan
 

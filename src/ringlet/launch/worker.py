@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import NoReturn
 
 from ringlet.comm import environments
-from ringlet.comm.streams import flush_streams
 from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RankFailedError, RingletError
 from ringlet.forks import Owner
 from ringlet.launch import horovod, messages
 from ringlet.launch.lifeline import die_with_parent
 from ringlet.libraries import remedy
+from ringlet.output_streams import flush_streams
 
 EXIT_KEYBOARD = 130
 _WAIT_SECONDS = 60.0

@@ -1,0 +1,264 @@
+"""Collectives that move values without looking at them: broadcast, allgather, alltoall; and the barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringlet.comm import arrays
+from ringlet.comm.collective import Array, Collective, register
+from ringlet.errors import CommunicationError
+
+if TYPE_CHECKING:
+    from ringlet.comm.channel import Channel
+    from ringlet.comm.contract import Communicator
+    from ringlet.comm.layered import LayeredCommunicator
+    from ringlet.comm.node import Call, NodeCommunicator
+    from ringlet.comm.wire import WiredCommunicator
+
+Exchanged = tuple[Array, NDArray[np.int64]]
+
+
+def _row_facts(array: Array, *_splits: Any) -> tuple[Any, ...]:
+    return array.dtype, array.shape[1:], "rows"
+
+
+# -- broadcast --------------------------------------------------------------------------------------------------------
+def _bind_broadcast(array: Array, root: int = 0, *, out: Array | None = None) -> tuple[Any, ...]:
+    return array, root, out
+
+
+def _broadcast_facts(array: Array, root: int, _out: Array | None) -> tuple[Any, ...]:
+    return array.dtype, array.shape, f"root {root}"
+
+
+def _prepare_broadcast(size: int, array: Array, root: int, out: Array | None) -> tuple[Array, int, Array]:
+    arrays.check_movable(array.dtype)
+    arrays.check_root(root, size)
+    return array, root, arrays.result_array(array, out)
+
+
+def _broadcast_alone(_comm: Communicator, array: Array, _root: int, result: Array) -> Array:
+    np.copyto(result, array)
+    return result
+
+
+def _broadcast_on_node(
+    comm: NodeCommunicator, channel: Channel, call: Call, array: Array, root: int, result: Array
+) -> Array:
+    """Through the root's slots."""
+    target = result if result.flags.c_contiguous else np.empty(result.shape, result.dtype)
+    source = arrays.exported(arrays.contiguous(array))
+    stranger = channel.broadcast(call.signature, source, arrays.exported(target), root)
+    if stranger >= 0:
+        comm.raise_disagreement(channel, stranger)
+    if target is not result:
+        np.copyto(result, target)
+    return result
+
+
+def _broadcast_over_wire(comm: WiredCommunicator, array: Array, root: int, result: Array) -> Array:
+    """The bytes of the root."""
+    flat = arrays.flat_target(result)
+    if comm.rank == root:
+        np.copyto(flat.reshape(array.shape), array)
+    comm.wire.broadcast(arrays.as_bytes(flat), root)
+    return arrays.deliver(flat, result)
+
+
+def _broadcast_in_layers(comm: LayeredCommunicator, array: Array, root: int, result: Array) -> Array:
+    """Inside the root's machine, from its first rank to the first ranks of the others, then inside those."""
+    home = next(number for number, ranks in enumerate(comm.machines) if root in ranks)
+    if comm.node == home:
+        comm.local.broadcast(array, comm.machines[home].index(root), out=result)
+    if comm.local.rank == 0:
+        comm.cross.broadcast(result, home, out=result)
+    if comm.node != home:
+        comm.local.broadcast(result, 0, out=result)
+    return result
+
+
+BROADCAST = register(
+    Collective[Array](
+        "broadcast",
+        bind=_bind_broadcast,
+        prepare=_prepare_broadcast,
+        facts=_broadcast_facts,
+        single=_broadcast_alone,
+        node=_broadcast_on_node,
+        wired=_broadcast_over_wire,
+        layered=_broadcast_in_layers,
+        example=lambda values, _size: (values, 0, values),
+    )
+)
+
+
+# -- allgather --------------------------------------------------------------------------------------------------------
+def _bind_allgather(array: Array) -> tuple[Any, ...]:
+    return (array,)
+
+
+def _prepare_allgather(_size: int, array: Array) -> tuple[Array]:
+    arrays.check_movable(array.dtype)
+    arrays.check_rows(array, "allgather")
+    return (array,)
+
+
+def _allgather_alone(_comm: Communicator, array: Array) -> Array:
+    return np.array(array, order="C")
+
+
+def _allgather_on_node(comm: NodeCommunicator, channel: Channel, call: Call, array: Array) -> Array:
+    """The ranks tell each other how many rows they have, then all copy from all slots."""
+    rows = channel.exchange(call.signature, len(array))
+    if isinstance(rows, int):
+        comm.raise_disagreement(channel, rows)
+    result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
+    sizes = [count * arrays.row_bytes(array) for count in rows]
+    source = arrays.exported(arrays.contiguous(array))
+    stranger = channel.allgather(call.signature, source, arrays.exported(result), sizes)
+    if stranger >= 0:
+        comm.raise_disagreement(channel, stranger)
+    return result
+
+
+def _allgather_over_wire(comm: WiredCommunicator, array: Array) -> Array:
+    """Rows of all ranks; their numbers and kinds are exchanged first."""
+    headers = np.zeros((comm.size, 2), np.int64)
+    mine = np.array([[len(array), _row_signature(array)]], np.int64)
+    comm.wire.allgather(arrays.as_bytes(mine), arrays.as_bytes(headers), [mine.nbytes] * comm.size)
+    _check_rows_agree(comm, "allgather", array, headers[:, 1])
+    result = np.empty((int(headers[:, 0].sum()), *array.shape[1:]), array.dtype)
+    counts = [rows * arrays.row_bytes(array) for rows in headers[:, 0].tolist()]
+    comm.wire.allgather(arrays.as_bytes(arrays.contiguous(array)), arrays.as_bytes(result), counts)
+    return result
+
+
+ALLGATHER = register(
+    Collective[Array](
+        "allgather",
+        bind=_bind_allgather,
+        prepare=_prepare_allgather,
+        facts=_row_facts,
+        single=_allgather_alone,
+        node=_allgather_on_node,
+        wired=_allgather_over_wire,
+        example=lambda values, size: (values[: values.size // size],),
+    )
+)
+
+
+# -- alltoall ---------------------------------------------------------------------------------------------------------
+def _bind_alltoall(array: Array, splits: Sequence[int] | None = None) -> tuple[Any, ...]:
+    return array, splits
+
+
+def _prepare_alltoall(size: int, array: Array, splits: Sequence[int] | None) -> tuple[Array, list[int]]:
+    arrays.check_movable(array.dtype)
+    arrays.check_rows(array, "alltoall")
+    return array, arrays.check_splits(len(array), splits, size)
+
+
+def _alltoall_alone(_comm: Communicator, array: Array, splits: list[int]) -> Exchanged:
+    return np.array(array, order="C"), np.array(splits, np.int64)
+
+
+def _alltoall_on_node(
+    comm: NodeCommunicator, channel: Channel, call: Call, array: Array, splits: list[int]
+) -> Exchanged:
+    """All tell all the splits, then every slot holds a piece for each rank."""
+    matrix = np.empty((comm.size, comm.size), np.int64)
+    sizes = [comm.size * matrix.itemsize] * comm.size
+    stranger = channel.allgather(call.signature, np.array(splits, np.int64), matrix, sizes)
+    if stranger >= 0:
+        comm.raise_disagreement(channel, stranger)
+    received = matrix[:, comm.rank].copy()
+    result = np.empty((int(received.sum()), *array.shape[1:]), array.dtype)
+    source = arrays.exported(arrays.contiguous(array))
+    pieces = (matrix * arrays.row_bytes(array)).reshape(-1).tolist()
+    stranger = channel.alltoall(call.signature, source, arrays.exported(result), pieces)
+    if stranger >= 0:
+        comm.raise_disagreement(channel, stranger)
+    return result, received
+
+
+def _alltoall_over_wire(comm: WiredCommunicator, array: Array, splits: list[int]) -> Exchanged:
+    """Rows for every rank; their numbers and kinds are exchanged first."""
+    headers = np.array([[rows, _row_signature(array)] for rows in splits], np.int64)
+    received = np.zeros_like(headers)
+    pairs = [headers.itemsize * 2] * comm.size
+    comm.wire.alltoall(arrays.as_bytes(headers), pairs, arrays.as_bytes(received), pairs)
+    _check_rows_agree(comm, "alltoall", array, received[:, 1])
+    row_bytes = arrays.row_bytes(array)
+    result = np.empty((int(received[:, 0].sum()), *array.shape[1:]), array.dtype)
+    comm.wire.alltoall(
+        arrays.as_bytes(arrays.contiguous(array)),
+        [rows * row_bytes for rows in splits],
+        arrays.as_bytes(result),
+        [rows * row_bytes for rows in received[:, 0].tolist()],
+    )
+    return result, received[:, 0].copy()
+
+
+ALLTOALL = register(
+    Collective[Exchanged](
+        "alltoall",
+        bind=_bind_alltoall,
+        prepare=_prepare_alltoall,
+        facts=_row_facts,
+        single=_alltoall_alone,
+        node=_alltoall_on_node,
+        wired=_alltoall_over_wire,
+        example=lambda values, _size: (values, None),
+    )
+)
+
+
+# -- barrier ----------------------------------------------------------------------------------------------------------
+def _barrier_on_node(comm: NodeCommunicator, channel: Channel, call: Call) -> None:
+    """One round of sequence numbers."""
+    stranger = channel.barrier(call.signature)
+    if stranger >= 0:
+        comm.raise_disagreement(channel, stranger)
+
+
+def _barrier_in_layers(comm: LayeredCommunicator) -> None:
+    """Inside, between, inside."""
+    comm.local.barrier()
+    if comm.local.rank == 0:
+        comm.cross.barrier()
+    comm.local.barrier()
+
+
+BARRIER = register(
+    Collective[None](
+        "barrier",
+        bind=lambda: (),
+        single=lambda _comm: None,
+        node=_barrier_on_node,
+        wired=lambda comm: comm.wire.barrier(),
+        layered=_barrier_in_layers,
+        example=lambda _values, _size: (),
+    )
+)
+
+
+# -- rows over a wire -------------------------------------------------------------------------------------------------
+def _row_signature(array: Array) -> int:
+    return crc32(f"{array.dtype.str} {array.dtype.name} {array.shape[1:]}".encode())
+
+
+def _check_rows_agree(comm: WiredCommunicator, name: str, array: Array, signatures: NDArray[np.int64]) -> None:
+    """If any two ranks disagree, all ranks see it, tell each other what they called, and raise."""
+    if (signatures == signatures[comm.rank]).all():
+        return
+    called = comm.allgather_bytes(f"dtype {array.dtype} and rows of shape {array.shape[1:]}".encode())
+    calls = "; ".join(f"rank {rank} with {text.decode()}" for rank, text in enumerate(called))
+    raise CommunicationError(
+        f"ranks called {name} with arrays that do not fit together: {calls}. "
+        "Pass the same dtype and, but for axis 0, the same shape on every rank"
+    )
