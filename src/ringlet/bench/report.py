@@ -39,7 +39,7 @@ def table_rows(measurements: Sequence[Measurement]) -> tuple[list[str], list[lis
     by_place = {(entry.collective, entry.num_bytes, entry.contender): entry for entry in measurements}
     rows = []
     for collective, num_bytes in dict.fromkeys((entry.collective, entry.num_bytes) for entry in measurements):
-        row = [collective, size_text(num_bytes) if collective != "barrier" else ""]
+        row = [collective, size_text(num_bytes) if num_bytes else ""]
         own = by_place.get((collective, num_bytes, names[0]))
         row += [_cell(by_place.get((collective, num_bytes, name)), own) for name in names]
         rows.append(row)
@@ -50,7 +50,7 @@ def _cell(entry: Measurement | None, own: Measurement | None) -> str:
     if entry is None:
         return ""
     parts = [time_text(entry.seconds)]
-    if entry.collective != "barrier":
+    if entry.num_bytes:
         parts.append(f"{entry.bandwidth / 1e9:.2f} GB/s")
     if own is not None and entry is not own:
         parts.append(f"({entry.seconds / own.seconds:.1f}x)")
@@ -74,7 +74,7 @@ def draw(path: Path, measurements: Sequence[Measurement], title: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    sized = [entry for entry in measurements if entry.collective != "barrier"]
+    sized = [entry for entry in measurements if entry.num_bytes]
     collectives = list(dict.fromkeys(entry.collective for entry in sized))
     figure = Figure(figsize=(5.2 * max(len(collectives), 1), 4.2), layout="constrained")
     FigureCanvasAgg(figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -114,7 +115,7 @@ def check_splits(rows: int, splits: Sequence[int] | None, size: int) -> list[int
 
 def contiguous(array: Array) -> Array:
     """The same values in C order; a copy only where needed."""
-    return np.asarray(array, order="C")
+    return array if array.flags.c_contiguous else np.asarray(array, order="C")
 
 
 def result_array(array: Array, out: Array | None) -> Array:
@@ -147,7 +148,7 @@ def deliver(flat: Array, result: Array) -> Array:
 
 def row_size(array: Array) -> int:
     """Elements of one row of axis 0."""
-    return int(np.prod(array.shape[1:], dtype=np.int64))
+    return math.prod(array.shape[1:])
 
 
 def row_bytes(array: Array) -> int:
@@ -162,7 +163,12 @@ def as_bytes(array: Array) -> NDArray[np.uint8]:
 
 def exported(array: Array) -> Array:
     """The array in a form whose memory C++ can ask for: dtypes that Python has no letter for become bytes."""
-    return array if array.dtype.kind in "biuf" or array.dtype.char in "FD" else as_bytes(array)
+    return array if is_exported(array.dtype) else as_bytes(array)
+
+
+def is_exported(dtype: np.dtype[Any], *_facts: Any) -> bool:
+    """Whether C++ can ask for memory of this dtype as it is."""
+    return dtype.kind in "biuf" or dtype.char in "FD"
 
 
 def combine(op: Op, total: Array, values: Array) -> None:
@@ -192,6 +198,8 @@ class Form(NamedTuple):
 
     element: int
     how: int
+    is_exported: bool = True
+    """Whether C++ can ask for the memory as it is; see :func:`exported`."""
 
 
 def form_of(dtype: np.dtype[Any], op: Op) -> Form | None:
@@ -203,7 +211,7 @@ def form_of(dtype: np.dtype[Any], op: Op) -> Form | None:
         name = f"float{dtype.itemsize * 4}"
     if name not in ELEMENTS or not dtype.isnative:
         return None
-    return Form(ELEMENTS.index(name), COMBINATIONS.index(op))
+    return Form(ELEMENTS.index(name), COMBINATIONS.index(op), is_exported(dtype))
 
 
 def combine_elements(form: Form, sources: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:

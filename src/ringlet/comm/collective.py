@@ -46,14 +46,6 @@ class Op(Enum):
     __hash__ = object.__hash__  # members are unique, and every collective looks one up
 
 
-def _as_bound(_size: int, *arguments: Any) -> tuple[Any, ...]:
-    return arguments
-
-
-def _nothing(*_arguments: Any) -> Any:
-    return ()
-
-
 @final
 @dataclass(frozen=True)
 class Collective(Generic[Result]):
@@ -61,6 +53,7 @@ class Collective(Generic[Result]):
 
     ``bind`` has its signature. ``facts`` and ``prepare`` get the arguments that ``bind`` gives; functions for kinds of
     communicators get the communicator and what ``prepare`` gives. A kind that has no function uses ``composed``.
+    Ranks of one machine keep what depends on facts alone, so it costs a lookup.
     """
 
     name: str
@@ -68,12 +61,14 @@ class Collective(Generic[Result]):
     """Takes arguments as callers write them; gives all of them in their order, defaults included."""
     composed: Callable[..., Result] | None = None
     """Made of other collectives of the communicator."""
-    prepare: Callable[..., tuple[Any, ...]] = _as_bound
-    """``prepare(size, …)``: refuses what one of ``size`` ranks can see to be wrong; gives what functions below get."""
-    facts: Callable[..., tuple[Any, ...]] = _nothing
+    facts: Callable[..., tuple[Any, ...]] | None = None
     """What must be equal on all ranks: dtypes, shapes, operations, texts. Ranks of one machine compare it."""
-    plan: Callable[..., Any] = _nothing
-    """``plan(*facts)``: what calls with the same facts need again each time; kept."""
+    check: Callable[..., None] | None = None
+    """``check(*facts)`` refuses what can never work."""
+    plan: Callable[..., Any] | None = None
+    """``plan(*facts)``: what ``node`` needs to know about them."""
+    prepare: Callable[..., tuple[Any, ...]] | None = None
+    """``prepare(size, …)`` refuses other arguments of a rank among ``size``; gives what the functions below get."""
     single: Callable[..., Result] | None = None
     """For a rank alone."""
     node: Callable[..., Result] | None = None
@@ -88,6 +83,12 @@ class Collective(Generic[Result]):
     def __post_init__(self) -> None:
         if self.composed is None and None in (self.single, self.node, self.wired):
             raise ValueError(f"collective '{self.name}' needs functions for single, node and wired, or a composition")
+
+    def checked(self, size: int, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The prepared arguments of a call among ``size`` ranks; raises :class:`CommunicationError`."""
+        if self.check is not None and self.facts is not None:
+            self.check(*self.facts(*arguments))
+        return arguments if self.prepare is None else self.prepare(size, *arguments)
 
 
 COLLECTIVES: dict[str, Collective[Any]] = {}

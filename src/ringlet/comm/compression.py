@@ -6,18 +6,16 @@ but not the exact sum.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from math import ceil, inf
 from types import MappingProxyType
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
 from ringlet.comm.contract import Array, Communicator
 from ringlet.errors import ConfigError
 
-METHODS = ("none", "fp16", "bf16", "topk:RATIO")
-"""What :func:`parse_compression` understands."""
 _LARGEST_BFLOAT16 = 3.3895e38
 
 
@@ -31,35 +29,35 @@ class Compression(Protocol):
 
     @property
     def residuals(self) -> Mapping[Hashable, Array]:
-        """What this rank has kept back, for each key."""
+        """The residual of this rank, what it has not sent yet, for each key."""
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:
         """The sum of ``array`` over all ranks into ``out`` (may be ``array``).
 
-        ``key`` tells apart the arrays that are added up in turn, for methods that remember what they left out.
+        ``key`` tells apart the arrays that are added up in turn, for methods that keep residuals.
         """
 
     def accept(self) -> None:
         """What was added up since the last call is used: it cannot be undone any more."""
 
     def undo(self) -> None:
-        """Forget what was added up since the last :meth:`accept`: remember what was remembered then."""
+        """Drop what was added up since the last :meth:`accept`: residuals are again what they were then."""
 
 
-class _WithoutMemory:
-    """Part of a compression that keeps nothing back."""
+class _WithoutResiduals:
+    """Part of a compression that keeps no residuals."""
 
     residuals: Mapping[Hashable, Array] = MappingProxyType({})
 
     def accept(self) -> None:
-        """Nothing is kept back."""
+        """There are no residuals."""
 
     def undo(self) -> None:
-        """Nothing is kept back."""
+        """There are no residuals."""
 
 
 @final
-class NoCompression(_WithoutMemory):
+class NoCompression(_WithoutResiduals):
     """The exact sum."""
 
     name = "none"
@@ -71,7 +69,7 @@ class NoCompression(_WithoutMemory):
 
 
 @final
-class HalfPrecision(_WithoutMemory):
+class HalfPrecision(_WithoutResiduals):
     """Values travel in 16 bits: half the traffic of float32.
 
     Ranks' values are rounded to ``dtype``, added up in float32 and rounded once more. float16 has 11 significant bits
@@ -96,7 +94,7 @@ class HalfPrecision(_WithoutMemory):
 
 @final
 class TopK:
-    """Only the largest values travel; the rest is kept back and added next time (error feedback).
+    """Only the largest values travel; the rest is a residual that is added next time (error feedback).
 
     With the residual e of this rank and ``key``: c = array + e; the ``ceil(ratio n)`` elements of c with the largest
     magnitudes are sent as pairs of index and value, e becomes c without them (Stich, Cordonnier and Jaggi, *Sparsified
@@ -112,26 +110,26 @@ class TopK:
             )
         self.ratio = ratio
         self.name = f"topk:{ratio:g}"
-        self.largest = 0.0  # what was kept back comes on top, and no one knows how much that is
+        self.largest = 0.0  # residuals come on top, and no one knows how much they are
         self.residuals: dict[Hashable, Array] = {}
-        """What this rank has kept back, for each key."""
+        """The residual of this rank, what it has not sent yet, for each key."""
         self._before: dict[Hashable, Array | None] = {}
-        """What it had kept back when the last exchange was accepted."""
+        """Residuals when the last exchange was accepted."""
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:
-        """Add what was kept back, send the largest, add up what came in the order of ranks."""
-        kept = self.residuals.get(key)
-        if kept is not None and (kept.size != array.size or kept.dtype != array.dtype):
+        """Add the residual, send the largest, add up what came in the order of ranks."""
+        residual = self.residuals.get(key)
+        if residual is not None and (residual.size != array.size or residual.dtype != array.dtype):
             raise ConfigError(
                 f"top-k was given {array.size} elements of {array.dtype.name} under the key {key!r}, which had "
-                f"{kept.size} of {kept.dtype.name} before: use one key for each array"
+                f"{residual.size} of {residual.dtype.name} before: use one key for each array"
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            corrected = array.reshape(-1).copy() if kept is None else array.reshape(-1) + kept
+            corrected = array.reshape(-1).copy() if residual is None else array.reshape(-1) + residual
         chosen = _largest(corrected, ceil(self.ratio * array.size))
         indices, values = comm.allgather(chosen), comm.allgather(corrected[chosen])
         corrected[chosen] = 0
-        self._before.setdefault(key, kept)
+        self._before.setdefault(key, residual)
         self.residuals[key] = corrected
         total = np.zeros(array.size, array.dtype)
         for start in range(0, indices.size, max(chosen.size, 1)):  # each rank sends as many, each index once
@@ -142,33 +140,58 @@ class TopK:
         return out
 
     def accept(self) -> None:
-        """What is kept back now counts."""
+        """The residuals of now count."""
         self._before.clear()
 
     def undo(self) -> None:
-        """Keep back what was kept back before, and nothing of the gradients that came since."""
-        for key, kept in self._before.items():
-            if kept is None:
+        """The residuals of before, without anything of the gradients that came since."""
+        for key, residual in self._before.items():
+            if residual is None:
                 del self.residuals[key]
             else:
-                self.residuals[key] = kept
+                self.residuals[key] = residual
         self._before.clear()
 
 
+class Method(NamedTuple):
+    """How a compression is made by its name."""
+
+    make: Callable[[str], Compression]
+    """Gets the text after the colon."""
+    parameter: str = ""
+    """What must follow a colon, in capitals; empty if nothing may."""
+
+
+def _parse_top_k(text: str) -> TopK:
+    try:
+        ratio = float(text)
+    except ValueError:
+        raise ConfigError(f"'{text}' in compression 'topk:{text}' is no number: expected as in topk:0.01") from None
+    return TopK(ratio)
+
+
+COMPRESSIONS = {
+    "none": Method(lambda _text: NoCompression()),
+    "fp16": Method(lambda _text: HalfPrecision("float16")),
+    "bf16": Method(lambda _text: HalfPrecision("bfloat16")),
+    "topk": Method(_parse_top_k, "SHARE"),
+}
+"""All compressions by their names."""
+
+
+def compression_names() -> list[str]:
+    """As people write them: ``none``, ``fp16``, ``bf16``, ``topk:SHARE``."""
+    return [f"{name}:{method.parameter}" if method.parameter else name for name, method in COMPRESSIONS.items()]
+
+
 def parse_compression(text: str) -> Compression:
-    """The compression that ``text`` names: ``none``, ``fp16``, ``bf16`` or ``topk:RATIO`` as in ``topk:0.01``."""
+    """The compression that ``text`` names, as in ``fp16`` or ``topk:0.01``."""
     name, _, value = text.strip().lower().partition(":")
-    if name == "topk" and value:
-        try:
-            return TopK(float(value))
-        except ValueError:
-            raise ConfigError(f"'{value}' in compression '{text}' is no number: expected as in topk:0.01") from None
-    if not value:
-        if name == "none":
-            return NoCompression()
-        if name in ("fp16", "bf16"):
-            return HalfPrecision("float16" if name == "fp16" else "bfloat16")
-    raise ConfigError(f"unknown compression '{text}': expected one of {', '.join(METHODS)} (as in topk:0.01)")
+    method = COMPRESSIONS.get(name)
+    if method is None or bool(value) != bool(method.parameter):
+        expected = ", ".join(compression_names())
+        raise ConfigError(f"unknown compression '{text}': expected one of {expected} (as in topk:0.01)")
+    return method.make(value)
 
 
 def _largest(values: Array, count: int) -> Array:

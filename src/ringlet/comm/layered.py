@@ -106,7 +106,7 @@ class LayeredCommunicator(Communicator):
         self._check_open(collective.name)
         if self._layer is not None:
             return self._layer.run(collective, *arguments)
-        prepared = collective.prepare(self.size, *arguments)
+        prepared = collective.checked(self.size, arguments)
         if collective.layered is not None:
             return collective.layered(self, *prepared)
         if collective.wired is not None:

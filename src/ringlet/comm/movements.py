@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Exchanged = tuple[Array, NDArray[np.int64]]
 
 
+def _check_movable(dtype: np.dtype[Any], *_facts: Any) -> None:
+    arrays.check_movable(dtype)
+
+
 def _row_facts(array: Array, *_splits: Any) -> tuple[Any, ...]:
     return array.dtype, array.shape[1:], "rows"
 
@@ -37,7 +41,6 @@ def _broadcast_facts(array: Array, root: int, _out: Array | None) -> tuple[Any, 
 
 
 def _prepare_broadcast(size: int, array: Array, root: int, out: Array | None) -> tuple[Array, int, Array]:
-    arrays.check_movable(array.dtype)
     arrays.check_root(root, size)
     return array, root, arrays.result_array(array, out)
 
@@ -51,9 +54,13 @@ def _broadcast_on_node(
     comm: NodeCommunicator, channel: Channel, call: Call, array: Array, root: int, result: Array
 ) -> Array:
     """Through the root's slots."""
+    signature, is_exported, _ = call
+    source = arrays.contiguous(array)
     target = result if result.flags.c_contiguous else np.empty(result.shape, result.dtype)
-    source = arrays.exported(arrays.contiguous(array))
-    stranger = channel.broadcast(call.signature, source, arrays.exported(target), root)
+    if is_exported:
+        stranger = channel.broadcast(signature, source, target, root)
+    else:
+        stranger = channel.broadcast(signature, arrays.as_bytes(source), arrays.as_bytes(target), root)
     if stranger >= 0:
         comm.raise_disagreement(channel, stranger)
     if target is not result:
@@ -86,8 +93,10 @@ BROADCAST = register(
     Collective[Array](
         "broadcast",
         bind=_bind_broadcast,
-        prepare=_prepare_broadcast,
         facts=_broadcast_facts,
+        check=_check_movable,
+        plan=arrays.is_exported,
+        prepare=_prepare_broadcast,
         single=_broadcast_alone,
         node=_broadcast_on_node,
         wired=_broadcast_over_wire,
@@ -103,7 +112,6 @@ def _bind_allgather(array: Array) -> tuple[Any, ...]:
 
 
 def _prepare_allgather(_size: int, array: Array) -> tuple[Array]:
-    arrays.check_movable(array.dtype)
     arrays.check_rows(array, "allgather")
     return (array,)
 
@@ -118,7 +126,8 @@ def _allgather_on_node(comm: NodeCommunicator, channel: Channel, call: Call, arr
     if isinstance(rows, int):
         comm.raise_disagreement(channel, rows)
     result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
-    sizes = [count * arrays.row_bytes(array) for count in rows]
+    row_bytes = arrays.row_bytes(array)
+    sizes = [count * row_bytes for count in rows]
     source = arrays.exported(arrays.contiguous(array))
     stranger = channel.allgather(call.signature, source, arrays.exported(result), sizes)
     if stranger >= 0:
@@ -133,7 +142,8 @@ def _allgather_over_wire(comm: WiredCommunicator, array: Array) -> Array:
     comm.wire.allgather(arrays.as_bytes(mine), arrays.as_bytes(headers), [mine.nbytes] * comm.size)
     _check_rows_agree(comm, "allgather", array, headers[:, 1])
     result = np.empty((int(headers[:, 0].sum()), *array.shape[1:]), array.dtype)
-    counts = [rows * arrays.row_bytes(array) for rows in headers[:, 0].tolist()]
+    row_bytes = arrays.row_bytes(array)
+    counts = [rows * row_bytes for rows in headers[:, 0].tolist()]
     comm.wire.allgather(arrays.as_bytes(arrays.contiguous(array)), arrays.as_bytes(result), counts)
     return result
 
@@ -142,8 +152,9 @@ ALLGATHER = register(
     Collective[Array](
         "allgather",
         bind=_bind_allgather,
-        prepare=_prepare_allgather,
         facts=_row_facts,
+        check=_check_movable,
+        prepare=_prepare_allgather,
         single=_allgather_alone,
         node=_allgather_on_node,
         wired=_allgather_over_wire,
@@ -158,7 +169,6 @@ def _bind_alltoall(array: Array, splits: Sequence[int] | None = None) -> tuple[A
 
 
 def _prepare_alltoall(size: int, array: Array, splits: Sequence[int] | None) -> tuple[Array, list[int]]:
-    arrays.check_movable(array.dtype)
     arrays.check_rows(array, "alltoall")
     return array, arrays.check_splits(len(array), splits, size)
 
@@ -208,8 +218,9 @@ ALLTOALL = register(
     Collective[Exchanged](
         "alltoall",
         bind=_bind_alltoall,
-        prepare=_prepare_alltoall,
         facts=_row_facts,
+        check=_check_movable,
+        prepare=_prepare_alltoall,
         single=_alltoall_alone,
         node=_alltoall_on_node,
         wired=_alltoall_over_wire,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, final
@@ -17,6 +17,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ringlet import forks
 from ringlet.comm import arrays
 from ringlet.comm.background import Background
 from ringlet.comm.channel import Channel, layout, open_channel
@@ -63,6 +64,8 @@ class Call(NamedTuple):
     """What ranks compare before they exchange anything."""
     plan: Any
     """See ``Collective.plan``."""
+    refusal: CommunicationError | None
+    """Why none of them can work."""
 
 
 @final
@@ -81,7 +84,7 @@ class NodeCommunicator(Communicator):
         memory = segment.buffer[start : start + layout.channel_bytes(size)]
         self._control = layout.control_blocks(memory, size)[rank : rank + 1]
         self._channel: Channel | None = open_channel(memory, rank, size)
-        self._calls: dict[tuple[str, tuple[Any, ...]], Call] = {}
+        self._calls: dict[Hashable, Call] = {}
         self._background: Background | None = None
         self._cross = SingleCommunicator()
         _OPEN.add(self)
@@ -109,25 +112,36 @@ class NodeCommunicator(Communicator):
     # -- collectives --------------------------------------------------------------------------------------------------
     def run(self, collective: Collective[Result], *arguments: Any) -> Result:
         """Through the channel. If this rank must refuse its call, the others, who do not know, get an error too."""
-        channel = self._open_channel(collective.name)
-        call = self._call(collective, arguments)
-        try:
-            prepared = collective.prepare(self.size, *arguments)
-        except CommunicationError as error:
-            self._refuse(channel, call.signature, error)
-        if collective.node is not None:
-            return collective.node(self, channel, call, *prepared)
+        channel = self._channel
+        if channel is None or self._owner.process != forks.here:
+            channel = self._open_channel(collective.name)
+        facts = collective.facts(*arguments) if collective.facts else None
+        key = (collective.name, facts) if facts else collective.name
+        call = self._calls.get(key) or self._describe(key, collective, facts or ())
+        if call.refusal:
+            self._refuse(channel, call.signature, call.refusal)
+        if collective.prepare:
+            try:
+                arguments = collective.prepare(self.size, *arguments)
+            except CommunicationError as error:
+                self._refuse(channel, call.signature, error)
+        if collective.node:
+            return collective.node(self, channel, call, *arguments)
         assert collective.composed is not None
-        return collective.composed(self, *prepared)
+        return collective.composed(self, *arguments)
 
-    def _call(self, collective: Collective[Any], arguments: tuple[Any, ...]) -> Call:
-        key = (collective.name, collective.facts(*arguments))
-        call = self._calls.get(key)
-        if call is None:
-            call = Call(_signature(*key), collective.plan(*key[1]))
-            if len(self._calls) >= MAX_CACHED:
-                self._calls.clear()
-            self._calls[key] = call
+    def _describe(self, key: Hashable, collective: Collective[Any], facts: tuple[Any, ...]) -> Call:
+        refusal = None
+        try:
+            if collective.check is not None:
+                collective.check(*facts)
+        except CommunicationError as error:
+            refusal = error
+        plan = None if refusal is not None or collective.plan is None else collective.plan(*facts)
+        call = Call(_signature(collective.name, facts), plan, refusal)
+        if len(self._calls) >= MAX_CACHED:
+            self._calls.clear()
+        self._calls[key] = call
         return call
 
     def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:

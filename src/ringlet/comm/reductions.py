@@ -30,8 +30,12 @@ def _facts(array: Array, op: Op, *_options: Any) -> tuple[Any, ...]:
     return array.dtype, array.shape, op
 
 
-def _form(dtype: np.dtype[Any], _shape: tuple[int, ...], op: Op) -> Form | None:
-    return form_of(dtype, op) if isinstance(op, Op) else None
+def _check(dtype: np.dtype[Any], _shape: tuple[int, ...], op: Op) -> None:
+    arrays.check_reduction(dtype, op)
+
+
+def _plan(dtype: np.dtype[Any], _shape: tuple[int, ...], op: Op) -> Form | None:
+    return form_of(dtype, op)
 
 
 # -- allreduce --------------------------------------------------------------------------------------------------------
@@ -40,8 +44,8 @@ def _bind_allreduce(array: Array, op: Op = Op.SUM, *, out: Array | None = None) 
 
 
 def _prepare_allreduce(_size: int, array: Array, op: Op, out: Array | None) -> tuple[Array, Op, Array]:
-    arrays.check_reduction(array.dtype, op)
-    return array, op, arrays.result_array(array, out)
+    in_place = out is array and array.flags.writeable
+    return array, op, array if in_place else arrays.result_array(array, out)
 
 
 def _allreduce_alone(_comm: Communicator, array: Array, _op: Op, result: Array) -> Array:
@@ -53,13 +57,17 @@ def _allreduce_on_node(
     comm: NodeCommunicator, channel: Channel, call: Call, array: Array, op: Op, result: Array
 ) -> Array:
     """Every rank combines all slots in the order of ranks; with many ranks each a part, which it hands out."""
-    source, form = arrays.contiguous(array), call.plan
+    signature, form, _ = call
+    source = arrays.contiguous(array)
     if form is None:
-        _combine_generic(comm, channel, call.signature, source, op, result)
+        _combine_generic(comm, channel, signature, source, op, result)
         return result
     target = result if result.flags.c_contiguous else np.empty(result.shape, result.dtype)
-    element, how = form
-    stranger = channel.allreduce(call.signature, element, how, arrays.exported(source), arrays.exported(target))
+    element, how, is_exported = form
+    if is_exported:
+        stranger = channel.allreduce(signature, element, how, source, target)
+    else:
+        stranger = channel.allreduce(signature, element, how, arrays.as_bytes(source), arrays.as_bytes(target))
     if stranger >= 0:
         comm.raise_disagreement(channel, stranger)
     if target is not result:
@@ -121,9 +129,10 @@ ALLREDUCE = register(
     Collective[Array](
         "allreduce",
         bind=_bind_allreduce,
-        prepare=_prepare_allreduce,
         facts=_facts,
-        plan=_form,
+        check=_check,
+        plan=_plan,
+        prepare=_prepare_allreduce,
         single=_allreduce_alone,
         node=_allreduce_on_node,
         wired=_allreduce_over_wire,
@@ -139,7 +148,6 @@ def _bind_reduce_scatter(array: Array, op: Op = Op.SUM) -> tuple[Any, ...]:
 
 
 def _prepare_reduce_scatter(_size: int, array: Array, op: Op) -> tuple[Array, Op]:
-    arrays.check_reduction(array.dtype, op)
     arrays.check_rows(array, "reduce_scatter")
     return array, op
 
@@ -157,8 +165,9 @@ def _reduce_scatter_on_node(comm: NodeCommunicator, channel: Channel, call: Call
         return whole[start:stop].copy()
     result = np.empty((stop - start, *array.shape[1:]), array.dtype)
     width = 2 if array.dtype.kind == "c" else 1  # complex numbers travel as pairs
-    counts = [length * arrays.row_size(array) * width for length in arrays.part_lengths(len(array), comm.size)]
-    element, how = call.plan
+    row = arrays.row_size(array) * width
+    counts = [length * row for length in arrays.part_lengths(len(array), comm.size)]
+    element, how, _ = call.plan
     source = arrays.exported(arrays.contiguous(array))
     stranger = channel.reduce_scatter(call.signature, element, how, source, arrays.exported(result), counts)
     if stranger >= 0:
@@ -168,8 +177,8 @@ def _reduce_scatter_on_node(comm: NodeCommunicator, channel: Channel, call: Call
 
 def _reduce_scatter_over_wire(comm: WiredCommunicator, array: Array, op: Op) -> Array:
     """Every rank gets its rows from all others and combines them in the order of ranks."""
-    rows = arrays.part_lengths(len(array), comm.size)
-    counts = [count * arrays.row_size(array) for count in rows]
+    rows, row = arrays.part_lengths(len(array), comm.size), arrays.row_size(array)
+    counts = [count * row for count in rows]
     mine = _reduce_part(comm, arrays.contiguous(array).reshape(-1), counts, op)
     return mine.reshape(rows[comm.rank], *array.shape[1:])
 
@@ -178,9 +187,10 @@ REDUCE_SCATTER = register(
     Collective[Array](
         "reduce_scatter",
         bind=_bind_reduce_scatter,
-        prepare=_prepare_reduce_scatter,
         facts=_facts,
-        plan=_form,
+        check=_check,
+        plan=_plan,
+        prepare=_prepare_reduce_scatter,
         single=_reduce_scatter_alone,
         node=_reduce_scatter_on_node,
         wired=_reduce_scatter_over_wire,

@@ -57,7 +57,7 @@ class SingleCommunicator(Communicator):
         self._check_open(collective.name)
         function = collective.single or collective.composed
         assert function is not None
-        return function(self, *collective.prepare(1, *arguments))
+        return function(self, *collective.checked(1, arguments))
 
     def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:
         """Run it at once; errors are raised by the handle, as among many."""

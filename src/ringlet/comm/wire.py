@@ -122,7 +122,7 @@ class WiredCommunicator(Communicator):
         self._check_open(collective.name)
         function = collective.wired or collective.composed
         assert function is not None
-        return function(self, *collective.prepare(self.size, *arguments))
+        return function(self, *collective.checked(self.size, arguments))
 
     def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:
         """In a thread, over the spare wire."""
