@@ -13,9 +13,9 @@ from ringlet.comm import background
 from ringlet.comm.background import Background
 from ringlet.comm.collective import Collective
 from ringlet.comm.contract import Communicator, Op
-from ringlet.comm.movements import BARRIER
 from ringlet.comm.reductions import ALLREDUCE
 from ringlet.comm.single import SingleCommunicator
+from ringlet.comm.transfers import BARRIER
 from ringlet.errors import CommunicationError
 
 

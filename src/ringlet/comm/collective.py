@@ -1,6 +1,6 @@
 """A collective, described once: what it takes, what ranks must agree on, and how each kind of communicator does it.
 
-Those that come with Ringlet are in :mod:`~ringlet.comm.reductions` and :mod:`~ringlet.comm.movements`. Another package
+Those that come with Ringlet are in :mod:`~ringlet.comm.reductions` and :mod:`~ringlet.comm.transfers`. Another package
 adds one by :func:`register`; from then on ``communicator.call(name, …)``, ``communicator.start(name, …)`` and ``ringlet
 bench`` know it. The least it needs is a composition of other collectives::
 

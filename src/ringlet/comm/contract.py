@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.comm.collective import Array, Collective, Op, Result, find
-from ringlet.comm.movements import ALLGATHER, ALLTOALL, BARRIER, BROADCAST
 from ringlet.comm.reductions import ALLREDUCE, REDUCE_SCATTER
+from ringlet.comm.transfers import ALLGATHER, ALLTOALL, BARRIER, BROADCAST
 from ringlet.comm.window import Window
 
 __all__ = ["Array", "Communicator", "Handle", "Op"]

@@ -1,4 +1,4 @@
-"""Collectives that move values without looking at them: broadcast, allgather, alltoall; and the barrier."""
+"""Collectives that transfer values without looking at them: broadcast, allgather, alltoall; and the barrier."""
 
 from __future__ import annotations
 
