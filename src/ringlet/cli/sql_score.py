@@ -58,7 +58,7 @@ def score(
     from ringlet.database.contract import Scoring
     from ringlet.database.names import TableName
     from ringlet.database.opening import connect
-    from ringlet.launch.cores import usable_cores
+    from ringlet.launch.resources import usable_cores
 
     if append and replace:
         raise UsageError("--append and --replace contradict each other: give one of them")

@@ -19,7 +19,7 @@ from ringlet.export.quantization import quantize
 from ringlet.export.samples import SampleFinder
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
 from ringlet.inference.description import WEIGHTS, Description, Weights, describe
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 from ringlet.training.loaded_model import LoadedModel, load_model
 from ringlet.training.run_directory import MODEL
 from ringlet.training.threads import blas_threads

@@ -27,7 +27,7 @@ from ringlet.inference.artifact import Artifact
 from ringlet.inference.description import Description
 from ringlet.inference.prediction import THRESHOLD, Interpreter, Prediction
 from ringlet.inference.preprocessing import Size
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 
 Picture: TypeAlias = "str | Path | bytes | bytearray | memoryview | NDArray[Any]"
 """A path, the content of an image file, or an array of stored values."""

@@ -19,12 +19,11 @@ from typing import final
 
 from ringlet.comm import environments
 from ringlet.errors import EXIT_RANK_DIED
-from ringlet.launch.folder import JobFolder
-from ringlet.launch.frames import TOKEN_BYTES, Unpacker
 from ringlet.launch.job import SIGNAL_BASE, Job
+from ringlet.launch.messages import TOKEN_BYTES, Unpacker
 from ringlet.launch.mpiexec import KILL_SIGNAL, MpiLauncher
 from ringlet.launch.plan import LaunchPlan
-from ringlet.launch.processes import python_command, python_environment, start_guarded
+from ringlet.launch.processes import JobFolder, python_command, python_environment, start_guarded
 
 TOKEN_VARIABLE = "RINGLET_FRAMES"  # noqa: S105  a mark that tells frames from other bytes, no secret
 _READ_BYTES = 1 << 16

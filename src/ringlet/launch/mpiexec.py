@@ -1,31 +1,40 @@
 """Find a program that starts MPI ranks and belongs to the MPI that mpi4py uses, and speak its dialect.
 
 An mpiexec of another MPI starts as many processes as it is told, but each of them finds itself alone. So the kind of
-program (what ``--version`` says) and the library (what mpi4py says) must be of one family.
+program (what ``--version`` says) and the library (what mpi4py says) must be of one family. Which hosts answer is found
+out in the way in which ranks will be started there: each is asked to start an interpreter.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic, sleep
+from typing import final
 
+from ringlet.comm import environments
 from ringlet.comm.environments import INTERFACE, loopback_environment
 from ringlet.errors import UsageError
-from ringlet.launch.plan import LaunchPlan
+from ringlet.launch.plan import Host, LaunchPlan
+from ringlet.launch.processes import JobFolder, start_guarded
 
 MPIEXEC_VARIABLE = "RINGLET_MPIEXEC"
 KILL_SIGNAL = signal.SIGUSR1
 """What every launcher forwards; relays then end their ranks at once."""
 LEAVE_SIGNAL = signal.SIGUSR2
 """What Open MPI and Slurm forward without acting on it; relays then send SIGTERM to their ranks."""
-_PROBE_SECONDS = 60
+PROBE_SECONDS = 20.0
+"""How long hosts have for an answer, all of them together."""
+_TICK_SECONDS = 0.05
+_VERSION_SECONDS = 60
 _LIBRARY_PROBE = """\
 import mpi4py
 mpi4py.rc.initialize = False
@@ -148,7 +157,7 @@ def _output_of(command: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_PROBE_SECONDS,
+            timeout=_VERSION_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -171,3 +180,61 @@ def _flavour(version: str) -> str:
     if "open mpi" in first or "openrte" in first or "prrte" in first:
         return "openmpi"
     return "slurm" if first.startswith("slurm") else ""
+
+
+# -- which hosts answer -----------------------------------------------------------------------------------------------
+def answering_hosts(
+    hosts: Sequence[Host],
+    launcher: MpiLauncher,
+    environ: Mapping[str, str],
+    *,
+    seconds: float = PROBE_SECONDS,
+    caught: Sequence[int] = (),
+) -> tuple[Host, ...]:
+    """Those of ``hosts`` that answer, in their order; this machine need not be asked. A signal ends the waiting."""
+    probes = {host: _Probe(host, launcher, environ) for host in hosts if not host.is_this_machine}
+    deadline = monotonic() + seconds
+    try:
+        while any(probe.is_open for probe in probes.values()) and monotonic() < deadline and not caught:
+            sleep(_TICK_SECONDS)
+        return tuple(host for host in hosts if host not in probes or probes[host].has_answered)
+    finally:
+        for probe in probes.values():
+            probe.close()
+
+
+def without_absent(plan: LaunchPlan, present: Sequence[Host]) -> LaunchPlan | None:
+    """The plan on the hosts that are present; None if fewer workers would remain than it allows."""
+    slots = sum(host.slots for host in present)
+    size = min(plan.size, slots)
+    if size < (plan.min_workers or plan.size):
+        return None
+    return replace(plan, num_workers=size, hosts=tuple(present))
+
+
+@final
+class _Probe:
+    """An interpreter that does nothing, started on one host."""
+
+    def __init__(self, host: Host, launcher: MpiLauncher, environ: Mapping[str, str]) -> None:
+        self._folder = JobFolder()
+        shared = {name: value for name, value in environ.items() if name not in environments.VARIABLES}
+        nothing = [sys.executable, "-I", "-S", "-c", ""]
+        command, extra = launcher.command(LaunchPlan(1, (Host(host.name),)), nothing, shared, Path(self._folder.path))
+        self._process = start_guarded(command, {**shared, **extra}, subprocess.DEVNULL)
+
+    @property
+    def is_open(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def has_answered(self) -> bool:
+        return self._process.poll() == 0
+
+    def close(self) -> None:
+        """End it with all it has started, if the host has not answered."""
+        if self.is_open:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._folder.close()

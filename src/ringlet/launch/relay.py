@@ -15,12 +15,12 @@ from types import FrameType
 
 from ringlet.comm import environments
 from ringlet.errors import EXIT_RANK_DIED
-from ringlet.launch import frames, messages
-from ringlet.launch.cores import thread_environment
+from ringlet.launch import messages
 from ringlet.launch.mpi import TOKEN_VARIABLE
 from ringlet.launch.mpiexec import KILL_SIGNAL, LEAVE_SIGNAL
+from ringlet.launch.output import TERMINAL_VARIABLE
 from ringlet.launch.processes import Processes, python_command
-from ringlet.launch.terminal import TERMINAL_VARIABLE
+from ringlet.launch.resources import thread_environment
 from ringlet.signals import ASKING, FORWARDED, Requests, is_ignored
 
 _TICK_SECONDS = 0.5
@@ -53,7 +53,7 @@ class Relay:
             for _, code, last in self._processes.ended():
                 for stream, data in last:
                     self._send(stream, data)
-                self._send(frames.MESSAGES, messages.ended(code, out_of_memory=self._processes.memory.explains(code)))
+                self._send(messages.MESSAGES, messages.ended(code, out_of_memory=self._processes.memory.explains(code)))
                 return self._leave(code)
             self._check_parent()
         return EXIT_RANK_DIED
@@ -67,7 +67,7 @@ class Relay:
         return min(abs(code), 255)
 
     def _send(self, stream: int, data: bytes) -> None:
-        for frame in frames.pack(self._token, self._rank, stream, data):
+        for frame in messages.pack(self._token, self._rank, stream, data):
             if not messages.send(sys.stdout.fileno(), frame):
                 self._end()
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ringlet import __version__
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 
 LIBRARIES = ("numpy", "mpi4py", "torch", "keras", "tensorflow", "tensorflow-cpu", "jax")
 

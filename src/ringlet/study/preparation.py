@@ -14,7 +14,7 @@ from ringlet.config import RunConfig
 from ringlet.config.options import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Dataset
 from ringlet.errors import ConfigError
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 from ringlet.models.spec import ModelSpec
 from ringlet.study.engines import engine_and_backend, resolve_engine
 from ringlet.study.grid import Cell, build_cells, global_batch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ringlet.config import RunConfig
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 
 
 def chosen_threads(config: RunConfig, num_local_workers: int) -> int | None:
