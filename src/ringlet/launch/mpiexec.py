@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,7 +51,7 @@ class MpiLauncher:
 
     path: str
     flavour: str
-    """``hydra`` (MPICH, Intel MPI, MVAPICH), ``openmpi`` or ``slurm``."""
+    """A name of :data:`FLAVOURS`."""
     family: str = "mpich"
     """The family of the library: ``mpich`` or ``openmpi``."""
 
@@ -59,30 +59,82 @@ class MpiLauncher:
         self, plan: LaunchPlan, program: Sequence[str], environ: Mapping[str, str], folder: Path
     ) -> tuple[list[str], dict[str, str]]:
         """The command that starts ``program`` on all ranks, and variables it needs. Files go to ``folder``."""
-        start = [self.path, "-n", str(plan.size)]
-        here = loopback_environment(environ) if plan.stays_here else {}
-        if self.flavour == "hydra":
-            iface = ["-iface", INTERFACE] if here and not environ.get("HYDRA_IFACE") else []
-            return [*start, *iface, *_hosts_file(plan, folder, "{name}:{slots}", "-f"), *program], here
-        if self.flavour == "openmpi":
-            hosts = _hosts_file(plan, folder, "{name} slots={slots}", "--hostfile")
-            root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-            names = [name for name in sorted(environ) if name.startswith("RINGLET_") or name in _PASSED_ON]
-            exports = [word for name in names for word in ("-x", name)]
-            if here and not environ.get("OMPI_MCA_btl"):
-                here["OMPI_MCA_btl"] = "^tcp,ofi"
-            return [*start, "--bind-to", "none", "--oversubscribe", *root, *hosts, *exports, *program], here
-        kind = "pmix" if self.family == "openmpi" else "pmi2"
-        options = [f"--mpi={kind}", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered"]
-        if not plan.hosts:
-            return [*start, *options, *program], {}
-        lines = [host.name for host in plan.hosts for _ in range(host.slots)][: plan.size]
-        file = _write(folder, "".join(f"{name}\n" for name in lines))
-        return [*start, *options, "--distribution=arbitrary", *program], {"SLURM_HOSTFILE": file}
+        options, variables = FLAVOURS[self.flavour].options(plan, self.family, environ, folder)
+        return [self.path, "-n", str(plan.size), *options, *program], variables
 
     def forwarding(self, number: int) -> int:
-        """The signal to send to the program so that ranks get ``number`` (Open MPI and Slurm: SIGTERM instead)."""
-        return number if self.flavour == "hydra" else LEAVE_SIGNAL
+        """The signal to send to the program so that ranks get ``number`` (or SIGTERM instead)."""
+        return number if FLAVOURS[self.flavour].forwards_signals else LEAVE_SIGNAL
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """A kind of program that starts ranks: how it is recognised, what it starts, which options it wants."""
+
+    recognise: Callable[[str], bool]
+    """By what ``--version`` says."""
+    families: tuple[str, ...]
+    """Libraries whose ranks it starts."""
+    options: Callable[[LaunchPlan, str, Mapping[str, str], Path], tuple[list[str], dict[str, str]]]
+    """By the plan, the family of the library, the environment and a folder for files: its options and variables."""
+    forwards_signals: bool = False
+    """Whether it forwards SIGINT and SIGTERM without acting on them."""
+
+
+def _hydra_options(
+    plan: LaunchPlan, _family: str, environ: Mapping[str, str], folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    here = loopback_environment(environ) if plan.stays_here else {}
+    iface = ["-iface", INTERFACE] if here and not environ.get("HYDRA_IFACE") else []
+    return [*iface, *_hosts_file(plan, folder, "{name}:{slots}", "-f")], here
+
+
+def _openmpi_options(
+    plan: LaunchPlan, _family: str, environ: Mapping[str, str], folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    here = loopback_environment(environ) if plan.stays_here else {}
+    hosts = _hosts_file(plan, folder, "{name} slots={slots}", "--hostfile")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    names = [name for name in sorted(environ) if name.startswith("RINGLET_") or name in _PASSED_ON]
+    exports = [word for name in names for word in ("-x", name)]
+    if here and not environ.get("OMPI_MCA_btl"):
+        here["OMPI_MCA_btl"] = "^tcp,ofi"
+    return ["--bind-to", "none", "--oversubscribe", *root, *hosts, *exports], here
+
+
+def _slurm_options(
+    plan: LaunchPlan, family: str, _environ: Mapping[str, str], folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    kind = "pmix" if family == "openmpi" else "pmi2"
+    options = [f"--mpi={kind}", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered"]
+    if not plan.hosts:
+        return options, {}
+    lines = [host.name for host in plan.hosts for _ in range(host.slots)][: plan.size]
+    file = _write(folder, "".join(f"{name}\n" for name in lines))
+    return [*options, "--distribution=arbitrary"], {"SLURM_HOSTFILE": file}
+
+
+def _first_line(version: str) -> str:
+    return version.strip().split("\n", 1)[0].lower()
+
+
+FLAVOURS = {
+    "hydra": Flavour(
+        lambda version: any(name in version for name in ("HYDRA", "Intel(R) MPI")),
+        ("mpich",),
+        _hydra_options,
+        forwards_signals=True,
+    ),
+    "openmpi": Flavour(
+        lambda version: any(name in _first_line(version) for name in ("open mpi", "openrte", "prrte")),
+        ("openmpi",),
+        _openmpi_options,
+    ),
+    "slurm": Flavour(lambda version: _first_line(version).startswith("slurm"), ("mpich", "openmpi"), _slurm_options),
+}
+"""Programs that are known: MPICH's (also of Intel MPI and MVAPICH), Open MPI's, Slurm's."""
+_FAMILIES = {"openmpi": ("Open MPI",), "mpich": ("MPICH", "Intel(R) MPI", "MVAPICH")}
+"""Libraries by words of their version."""
 
 
 def _hosts_file(plan: LaunchPlan, folder: Path, line: str, option: str) -> list[str]:
@@ -121,7 +173,7 @@ def find_mpi(library: str | None = None) -> MpiLauncher:
     seen = []
     for path in _candidates():
         flavour = _flavour(_output_of([path, "--version"]))
-        if flavour == "slurm" or flavour == {"mpich": "hydra"}.get(family, family):
+        if flavour and family in FLAVOURS[flavour].families:
             return MpiLauncher(path, flavour, family)
         seen.append(f"{path} ({flavour or 'unknown'})")
     first = library.strip().splitlines()[0]
@@ -167,19 +219,13 @@ def _output_of(command: Sequence[str]) -> str:
 
 def _family(library_version: str) -> str:
     """Of an MPI library by its version string; empty if unknown."""
-    if "Open MPI" in library_version:
-        return "openmpi"
-    return "mpich" if any(name in library_version for name in ("MPICH", "Intel(R) MPI", "MVAPICH")) else ""
+    matches = (family for family, words in _FAMILIES.items() if any(word in library_version for word in words))
+    return next(matches, "")
 
 
 def _flavour(version: str) -> str:
     """Of a program by what ``--version`` says; empty if unknown."""
-    first = version.strip().split("\n", 1)[0].lower()
-    if any(name in version for name in ("HYDRA", "Intel(R) MPI")):
-        return "hydra"
-    if "open mpi" in first or "openrte" in first or "prrte" in first:
-        return "openmpi"
-    return "slurm" if first.startswith("slurm") else ""
+    return next((name for name, flavour in FLAVOURS.items() if flavour.recognise(version)), "")
 
 
 # -- which hosts answer -----------------------------------------------------------------------------------------------
