@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringlet.comm import background
-from ringlet.comm.background import Background
-from ringlet.comm.collective import Collective
+from ringlet.comm import collective
+from ringlet.comm.collective import Background, Collective
 from ringlet.comm.contract import Communicator, Op
 from ringlet.comm.reductions import ALLREDUCE
 from ringlet.comm.single import SingleCommunicator
@@ -105,7 +104,7 @@ def test_closing_finishes_what_was_started(recorder: Recorder, make: Callable[[]
 def test_closing_does_not_wait_forever_for_ranks_that_never_come(
     recorder: Recorder, make: Callable[[], Communicator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "SECONDS_TO_FINISH", 0.01)
+    monkeypatch.setattr(collective, "SECONDS_TO_FINISH", 0.01)
     recorder.go.clear()
     worker = Background(make)
     handle = worker.submit(ALLREDUCE, 1)

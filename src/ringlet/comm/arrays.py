@@ -134,6 +134,14 @@ def result_array(array: Array, out: Array | None) -> Array:
     return out
 
 
+def copied(array: Array, result: Array | None = None) -> Array:
+    """``result`` (default: a new array) with the values of ``array``."""
+    if result is None:
+        return np.array(array, order="C")
+    np.copyto(result, array)
+    return result
+
+
 def flat_target(result: Array) -> Array:
     """Where to work on a flat array: in the memory of ``result`` itself if it is contiguous. See :func:`deliver`."""
     return result.reshape(-1) if result.flags.c_contiguous else np.empty(result.size, result.dtype)
@@ -166,7 +174,7 @@ def exported(array: Array) -> Array:
     return array if is_exported(array.dtype) else as_bytes(array)
 
 
-def is_exported(dtype: np.dtype[Any], *_facts: Any) -> bool:
+def is_exported(dtype: np.dtype[Any]) -> bool:
     """Whether C++ can ask for memory of this dtype as it is."""
     return dtype.kind in "biuf" or dtype.char in "FD"
 

@@ -43,6 +43,8 @@ class Communicator(ABC):
     """``single``, ``node``, ``mpi`` or ``torch``."""
     rank: int
     size: int
+    machines: Sequence[Sequence[int]]
+    """The ranks of every machine, in the order of the machines' lowest ranks."""
 
     @property
     @abstractmethod
@@ -65,14 +67,14 @@ class Communicator(ABC):
         return self.local.size
 
     @property
-    @abstractmethod
     def local_sizes(self) -> tuple[int, ...]:
-        """The number of ranks on every machine, in the order of the machines' lowest ranks."""
+        """The number of ranks on every machine."""
+        return tuple(map(len, self.machines))
 
     @property
-    @abstractmethod
     def node(self) -> int:
-        """The number of this rank's machine: an index into :attr:`local_sizes`."""
+        """The number of this rank's machine: an index into :attr:`machines`."""
+        return next(number for number, ranks in enumerate(self.machines) if self.rank in ranks)
 
     def allreduce(self, array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> Array:
         """``array`` combined over all ranks, element by element, into ``out`` (may be ``array``; default: new)."""

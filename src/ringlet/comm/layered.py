@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.comm import arrays
-from ringlet.comm.background import Background
-from ringlet.comm.collective import Array, Collective, Result
+from ringlet.comm.collective import Array, Background, Collective, Result
 from ringlet.comm.contract import Communicator, Handle
 from ringlet.comm.memory import KINDS, Segment, attach_segment, create_segment
 from ringlet.comm.node import NodeCommunicator, segment_bytes
@@ -52,9 +51,7 @@ class LayeredCommunicator(Communicator):
         self._flat = WiredCommunicator(wire)
         segment, self._numbers = share_memory(self._flat, machines)
         self.machines = members(self._numbers)
-        """The ranks of every machine."""
         peers = next(ranks for ranks in self.machines if self.rank in ranks)
-        self._node = self.machines.index(peers)
         self._local: Communicator = SingleCommunicator()
         if segment is not None:
             self._local = NodeCommunicator(segment, peers.index(self.rank), len(peers))
@@ -90,16 +87,6 @@ class LayeredCommunicator(Communicator):
     def cross(self) -> Communicator:
         """The wire to this rank's counterparts."""
         return self._cross
-
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """Of every machine."""
-        return tuple(len(ranks) for ranks in self.machines)
-
-    @property
-    def node(self) -> int:
-        """The number of this rank's machine."""
-        return self._node
 
     def run(self, collective: Collective[Result], *arguments: Any) -> Result:
         """Inside machines and between them, unless there is one layer only."""

@@ -19,10 +19,9 @@ from numpy.typing import DTypeLike
 
 from ringlet import forks
 from ringlet.comm import arrays
-from ringlet.comm.background import Background
 from ringlet.comm.channel import Channel, layout, open_channel
 from ringlet.comm.channel.layout import is_running
-from ringlet.comm.collective import Array, Collective, Op, Result
+from ringlet.comm.collective import Array, Background, Collective, Op, Result
 from ringlet.comm.contract import Communicator, Handle
 from ringlet.comm.environments import LAUNCHER_PID
 from ringlet.comm.memory import Segment, attach_segment, create_segment, share_segment
@@ -78,6 +77,7 @@ class NodeCommunicator(Communicator):
         """``lane`` 1 is the second channel of the segment, for what is started."""
         self.rank = rank
         self.size = size
+        self.machines = [range(size)]
         self._owner = Owner()
         self._segment: Segment | None = segment
         start = lane * _lane_bytes(size)
@@ -98,16 +98,6 @@ class NodeCommunicator(Communicator):
     def cross(self) -> Communicator:
         """This rank alone."""
         return self._cross
-
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """One machine with all ranks."""
-        return (self.size,)
-
-    @property
-    def node(self) -> int:
-        """The only machine."""
-        return 0
 
     # -- collectives --------------------------------------------------------------------------------------------------
     def run(self, collective: Collective[Result], *arguments: Any) -> Result:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ringlet.comm import arrays
-from ringlet.comm.arrays import Form, form_of
+from ringlet.comm.arrays import form_of
 from ringlet.comm.collective import Array, Collective, Op, register
 
 if TYPE_CHECKING:
@@ -26,31 +26,10 @@ GENERIC_CHUNK_BYTES = 1 << 20
 """How much of each rank is combined at once where NumPy does it through shared memory."""
 
 
-def _facts(array: Array, op: Op, *_options: Any) -> tuple[Any, ...]:
-    return array.dtype, array.shape, op
-
-
-def _check(dtype: np.dtype[Any], _shape: tuple[int, ...], op: Op) -> None:
-    arrays.check_reduction(dtype, op)
-
-
-def _plan(dtype: np.dtype[Any], _shape: tuple[int, ...], op: Op) -> Form | None:
-    return form_of(dtype, op)
-
-
 # -- allreduce --------------------------------------------------------------------------------------------------------
-def _bind_allreduce(array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> tuple[Any, ...]:
-    return array, op, out
-
-
 def _prepare_allreduce(_size: int, array: Array, op: Op, out: Array | None) -> tuple[Array, Op, Array]:
     in_place = out is array and array.flags.writeable
     return array, op, array if in_place else arrays.result_array(array, out)
-
-
-def _allreduce_alone(_comm: Communicator, array: Array, _op: Op, result: Array) -> Array:
-    np.copyto(result, array)
-    return result
 
 
 def _allreduce_on_node(
@@ -128,12 +107,12 @@ def _between_machines(comm: Communicator, part: Array, op: Op, dtype: np.dtype[A
 ALLREDUCE = register(
     Collective[Array](
         "allreduce",
-        bind=_bind_allreduce,
-        facts=_facts,
-        check=_check,
-        plan=_plan,
+        bind=lambda array, op=Op.SUM, *, out=None: (array, op, out),
+        facts=lambda array, op, _out: (array.dtype, array.shape, op),
+        check=lambda dtype, _shape, op: arrays.check_reduction(dtype, op),
+        plan=lambda dtype, _shape, op: form_of(dtype, op),
         prepare=_prepare_allreduce,
-        single=_allreduce_alone,
+        single=lambda _comm, array, _op, result: arrays.copied(array, result),
         node=_allreduce_on_node,
         wired=_allreduce_over_wire,
         layered=_allreduce_in_layers,
@@ -143,17 +122,9 @@ ALLREDUCE = register(
 
 
 # -- reduce_scatter ---------------------------------------------------------------------------------------------------
-def _bind_reduce_scatter(array: Array, op: Op = Op.SUM) -> tuple[Any, ...]:
-    return array, op
-
-
 def _prepare_reduce_scatter(_size: int, array: Array, op: Op) -> tuple[Array, Op]:
     arrays.check_rows(array, "reduce_scatter")
     return array, op
-
-
-def _reduce_scatter_alone(_comm: Communicator, array: Array, _op: Op) -> Array:
-    return np.array(array, order="C")
 
 
 def _reduce_scatter_on_node(comm: NodeCommunicator, channel: Channel, call: Call, array: Array, op: Op) -> Array:
@@ -186,12 +157,12 @@ def _reduce_scatter_over_wire(comm: WiredCommunicator, array: Array, op: Op) -> 
 REDUCE_SCATTER = register(
     Collective[Array](
         "reduce_scatter",
-        bind=_bind_reduce_scatter,
-        facts=_facts,
-        check=_check,
-        plan=_plan,
+        bind=lambda array, op=Op.SUM: (array, op),
+        facts=lambda array, op: (array.dtype, array.shape, op),
+        check=lambda dtype, _shape, op: arrays.check_reduction(dtype, op),
+        plan=lambda dtype, _shape, op: form_of(dtype, op),
         prepare=_prepare_reduce_scatter,
-        single=_reduce_scatter_alone,
+        single=lambda _comm, array, _op: arrays.copied(array),
         node=_reduce_scatter_on_node,
         wired=_reduce_scatter_over_wire,
         example=lambda values, _size: (values, Op.SUM),

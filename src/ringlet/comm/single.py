@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ringlet.comm import arrays
-from ringlet.comm.background import BackgroundHandle
-from ringlet.comm.collective import Array, Collective, Result
+from ringlet.comm.collective import Array, BackgroundHandle, Collective, Result
 from ringlet.comm.contract import Communicator, Handle
 from ringlet.comm.window import LocalWindow, Window
 from ringlet.errors import CommunicationError
@@ -30,6 +29,7 @@ class SingleCommunicator(Communicator):
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
+        self.machines = [[0]]
         self._closed = False
 
     @property
@@ -41,16 +41,6 @@ class SingleCommunicator(Communicator):
     def cross(self) -> Communicator:
         """Itself."""
         return self
-
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """One machine with one rank."""
-        return (1,)
-
-    @property
-    def node(self) -> int:
-        """The only machine."""
-        return 0
 
     def run(self, collective: Collective[Result], *arguments: Any) -> Result:
         """By what it does for a rank alone."""

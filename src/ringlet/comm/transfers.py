@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -15,7 +15,6 @@ from ringlet.errors import CommunicationError
 
 if TYPE_CHECKING:
     from ringlet.comm.channel import Channel
-    from ringlet.comm.contract import Communicator
     from ringlet.comm.layered import LayeredCommunicator
     from ringlet.comm.node import Call, NodeCommunicator
     from ringlet.comm.wire import WiredCommunicator
@@ -23,31 +22,10 @@ if TYPE_CHECKING:
 Exchanged = tuple[Array, NDArray[np.int64]]
 
 
-def _check_movable(dtype: np.dtype[Any], *_facts: Any) -> None:
-    arrays.check_movable(dtype)
-
-
-def _row_facts(array: Array, *_splits: Any) -> tuple[Any, ...]:
-    return array.dtype, array.shape[1:], "rows"
-
-
 # -- broadcast --------------------------------------------------------------------------------------------------------
-def _bind_broadcast(array: Array, root: int = 0, *, out: Array | None = None) -> tuple[Any, ...]:
-    return array, root, out
-
-
-def _broadcast_facts(array: Array, root: int, _out: Array | None) -> tuple[Any, ...]:
-    return array.dtype, array.shape, f"root {root}"
-
-
 def _prepare_broadcast(size: int, array: Array, root: int, out: Array | None) -> tuple[Array, int, Array]:
     arrays.check_root(root, size)
     return array, root, arrays.result_array(array, out)
-
-
-def _broadcast_alone(_comm: Communicator, array: Array, _root: int, result: Array) -> Array:
-    np.copyto(result, array)
-    return result
 
 
 def _broadcast_on_node(
@@ -92,12 +70,12 @@ def _broadcast_in_layers(comm: LayeredCommunicator, array: Array, root: int, res
 BROADCAST = register(
     Collective[Array](
         "broadcast",
-        bind=_bind_broadcast,
-        facts=_broadcast_facts,
-        check=_check_movable,
-        plan=arrays.is_exported,
+        bind=lambda array, root=0, *, out=None: (array, root, out),
+        facts=lambda array, root, _out: (array.dtype, array.shape, f"root {root}"),
+        check=lambda dtype, *_: arrays.check_movable(dtype),
+        plan=lambda dtype, *_: arrays.is_exported(dtype),
         prepare=_prepare_broadcast,
-        single=_broadcast_alone,
+        single=lambda _comm, array, _root, result: arrays.copied(array, result),
         node=_broadcast_on_node,
         wired=_broadcast_over_wire,
         layered=_broadcast_in_layers,
@@ -107,17 +85,9 @@ BROADCAST = register(
 
 
 # -- allgather --------------------------------------------------------------------------------------------------------
-def _bind_allgather(array: Array) -> tuple[Any, ...]:
-    return (array,)
-
-
 def _prepare_allgather(_size: int, array: Array) -> tuple[Array]:
     arrays.check_rows(array, "allgather")
     return (array,)
-
-
-def _allgather_alone(_comm: Communicator, array: Array) -> Array:
-    return np.array(array, order="C")
 
 
 def _allgather_on_node(comm: NodeCommunicator, channel: Channel, call: Call, array: Array) -> Array:
@@ -151,11 +121,11 @@ def _allgather_over_wire(comm: WiredCommunicator, array: Array) -> Array:
 ALLGATHER = register(
     Collective[Array](
         "allgather",
-        bind=_bind_allgather,
-        facts=_row_facts,
-        check=_check_movable,
+        bind=lambda array: (array,),
+        facts=lambda array: (array.dtype, array.shape[1:], "rows"),
+        check=lambda dtype, *_: arrays.check_movable(dtype),
         prepare=_prepare_allgather,
-        single=_allgather_alone,
+        single=lambda _comm, array: arrays.copied(array),
         node=_allgather_on_node,
         wired=_allgather_over_wire,
         example=lambda values, size: (values[: values.size // size],),
@@ -164,17 +134,9 @@ ALLGATHER = register(
 
 
 # -- alltoall ---------------------------------------------------------------------------------------------------------
-def _bind_alltoall(array: Array, splits: Sequence[int] | None = None) -> tuple[Any, ...]:
-    return array, splits
-
-
 def _prepare_alltoall(size: int, array: Array, splits: Sequence[int] | None) -> tuple[Array, list[int]]:
     arrays.check_rows(array, "alltoall")
     return array, arrays.check_splits(len(array), splits, size)
-
-
-def _alltoall_alone(_comm: Communicator, array: Array, splits: list[int]) -> Exchanged:
-    return np.array(array, order="C"), np.array(splits, np.int64)
 
 
 def _alltoall_on_node(
@@ -217,11 +179,11 @@ def _alltoall_over_wire(comm: WiredCommunicator, array: Array, splits: list[int]
 ALLTOALL = register(
     Collective[Exchanged](
         "alltoall",
-        bind=_bind_alltoall,
-        facts=_row_facts,
-        check=_check_movable,
+        bind=lambda array, splits=None: (array, splits),
+        facts=lambda array, _splits: (array.dtype, array.shape[1:], "rows"),
+        check=lambda dtype, *_: arrays.check_movable(dtype),
         prepare=_prepare_alltoall,
-        single=_alltoall_alone,
+        single=lambda _comm, array, splits: (arrays.copied(array), np.array(splits, np.int64)),
         node=_alltoall_on_node,
         wired=_alltoall_over_wire,
         example=lambda values, _size: (values, None),

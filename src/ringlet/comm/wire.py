@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.comm import arrays
-from ringlet.comm.background import Background
-from ringlet.comm.collective import Array, Collective, Op, Result
+from ringlet.comm.collective import Array, Background, Collective, Op, Result
 from ringlet.comm.contract import Communicator, Handle
 from ringlet.comm.single import SingleCommunicator
 from ringlet.comm.window import Window
@@ -91,6 +90,7 @@ class WiredCommunicator(Communicator):
         self.name = wire.name
         self.rank = wire.rank
         self.size = wire.size
+        self.machines = [[rank] for rank in range(wire.size)]
         self.wire = wire
         self._local = SingleCommunicator()
         self._background = None if spare is None else Background(lambda: WiredCommunicator(spare))
@@ -106,16 +106,6 @@ class WiredCommunicator(Communicator):
     def cross(self) -> Communicator:
         """All ranks."""
         return self
-
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """A one for every rank."""
-        return (1,) * self.size
-
-    @property
-    def node(self) -> int:
-        """The rank."""
-        return self.rank
 
     def run(self, collective: Collective[Result], *arguments: Any) -> Result:
         """By what it does over a wire."""

@@ -1,6 +1,6 @@
 """Starting ranks: takes a command and a :class:`LaunchPlan`, gives the job's exit code.
 
-``starting`` chooses MPI (``mpiexec`` finds the program, ``mpi`` runs it, ``relay`` stands beside each rank) or plain
+``starting`` chooses MPI (``mpiexec`` finds the program, ``mpi`` runs it and stands beside each rank) or plain
 processes (``local``). ``job`` has the loop and knows who failed first, ``messages`` what ranks report, ``output`` where
 lines go, ``worker`` what each rank runs, ``restarts`` whether all are started again. ``function`` calls a function on
 all ranks and brings back what it returns. ``resources`` says how many cores and how much memory there are.
