@@ -3,7 +3,7 @@
 A process that was forked from a rank (a worker of a data loader, ``multiprocessing``, ``os.fork``) has a copy of every
 object of that rank, and maps the same shared memory. It ends sooner or later, and then finalizers, exit functions and
 ``with`` blocks of the copy run: what they would close or announce belongs to a rank that goes on. So all that touches
-other processes remembers its :class:`Owner`. In a copy it lets go of nothing, and collectives are an error.
+other processes keeps its :class:`Owner`. In a copy it lets go of nothing, and collectives are an error.
 """
 
 from __future__ import annotations

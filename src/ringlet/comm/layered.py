@@ -1,7 +1,7 @@
 """Shared memory inside each machine, a wire between machines, joined to one communicator.
 
 Whether memory can be shared is tried, not assumed: a machine whose ranks cannot reach each other's memory (containers
-without a common ``/dev/shm``) is treated as so many machines of one rank each, with a warning.
+without a common ``/dev/shm``) is treated as machines of one rank each, with a warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ringlet.errors import CommunicationError
 from ringlet.forks import Owner
 
 RANKS_PER_NODE = "RINGLET_RANKS_PER_NODE"
-"""Cuts every machine into smaller ones of so many ranks each: for memory domains, and for tests."""
+"""Cuts every machine into smaller ones of this many ranks each: for memory domains, and for tests."""
 
 
 @final

@@ -57,7 +57,7 @@ def threads_supported() -> bool:
 
 @final
 class MpiWire(Wire):
-    """Bytes over an mpi4py communicator that nobody else uses."""
+    """Bytes over an mpi4py communicator that no one else uses."""
 
     name = "mpi"
 
@@ -144,11 +144,11 @@ class MpiWire(Wire):
 
     def subset(self, ranks: Sequence[int]) -> MpiWire:
         """MPI_Comm_create_group, which only its members call."""
-        everybody = self._communicator.Get_group()
-        chosen = everybody.Incl(list(ranks))
+        everyone = self._communicator.Get_group()
+        chosen = everyone.Incl(list(ranks))
         communicator = self._communicator.Create_group(chosen)
         chosen.Free()
-        everybody.Free()
+        everyone.Free()
         return MpiWire(communicator)
 
     def window(self, num_bytes: int) -> Window:
@@ -171,7 +171,7 @@ class MpiWindow(Window):
 
     Who is within holds the window's exclusive lock and a copy, which is written back at the end. Many an MPI serves
     such calls only while their target is inside of MPI itself. So a thread of rank 0 looks in every now and then: what
-    rank 0 computes, or waits for in shared memory, keeps nobody waiting.
+    rank 0 computes, or waits for in shared memory, keeps no one waiting.
     """
 
     def __init__(self, mpi: Any, communicator: Any, num_bytes: int) -> None:

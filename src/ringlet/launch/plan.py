@@ -71,7 +71,7 @@ class LaunchPlan:
     restarts: int = 0
     """How often the job is started again after a failure; see ``restarts``."""
     min_workers: int | None = None
-    """Hosts that do not answer are left out as long as so many workers remain; default: none is left out."""
+    """Hosts that do not answer are left out as long as this many workers remain; default: none is left out."""
 
     def __post_init__(self) -> None:
         if self.launcher not in LAUNCHERS:

@@ -1,7 +1,7 @@
 """What this machine and its control groups grant a process: cores, threads, memory.
 
 A container has limits of its own: the smallest on the way from a process's group to the root counts. An allocation may
-succeed without memory behind it, since Linux gives pages out when they are first touched and then kills whom it must.
+succeed without memory behind it, since Linux gives pages out when they are first touched and then kills what it must.
 So code that wants to know whether something fits asks here before. The kernel counts those that it has killed, and
 tells no one else.
 """

@@ -23,7 +23,7 @@ from ringlet.comm.channel.layout import Bytes
 from ringlet.errors import CommunicationError
 
 MAX_WHOLE_BYTES = 16 << 10
-"""Up to so many bytes every rank combines everything itself; beyond, sharing the work is worth a second round."""
+"""Up to this many bytes every rank combines everything itself; beyond, sharing the work is worth a second round."""
 WATCH_SECONDS = 0.05
 SHORTEST_SLEEP, LONGEST_SLEEP = 2e-5, 2e-3
 
