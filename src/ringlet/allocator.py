@@ -1,9 +1,9 @@
 """Freed memory stays with the process.
 
-Frameworks allocate activations and gradients anew in every training step. The C library (glibc) returns large pieces to
-the system as soon as they are freed, and the system clears every page again when the next step touches it: that was a
-quarter of a step of a small network on PyTorch. So the allocator is told to keep what it has. The most memory
-that a process ever had was the same with and without it, where that was measured (simplecnn and vgg16_bn).
+Frameworks allocate activations and gradients again in every training step. The C library (glibc) returns large pieces
+to the system as soon as they are freed, and the system clears every page again when the next step touches it: that was
+a quarter of a step of a small network on PyTorch. So the allocator is told to keep what it has. The most memory that a
+process ever had was the same with and without it, where that was measured (simplecnn and vgg16_bn).
 """
 
 from __future__ import annotations

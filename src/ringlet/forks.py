@@ -3,7 +3,7 @@
 A process that was forked from a rank (a worker of a data loader, ``multiprocessing``, ``os.fork``) has a copy of every
 object of that rank, and maps the same shared memory. It ends sooner or later, and then finalizers, exit functions and
 ``with`` blocks of the copy run: what they would close or announce belongs to a rank that goes on. So all that touches
-other processes remembers its :class:`Owner`. In a copy it lets go of nothing, and collectives are an error.
+other processes keeps its :class:`Owner`. In a copy it lets go of nothing, and collectives are an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from ringlet.errors import CommunicationError
 
-_here = os.getpid()
+here = os.getpid()
 """This process. Collectives ask for it: a variable takes a tenth of the time of a system call."""
 
 
@@ -29,23 +29,23 @@ class Owner:
     __slots__ = ("process",)
 
     def __init__(self) -> None:
-        self.process = _here
+        self.process = here
 
     @property
     def is_here(self) -> bool:
         """Whether this process is the owner, and no copy of it."""
-        return _here == self.process
+        return here == self.process
 
     def check(self, what: str, rank: int | None = None) -> None:
         """Raise :class:`CommunicationError` if a copy of ``rank`` calls ``what``."""
-        if _here != self.process:
+        if here != self.process:
             raise CommunicationError(self.explain(what, rank))
 
     def explain(self, what: str, rank: int | None = None) -> str:
         """What is wrong if a copy of ``rank`` calls ``what``."""
         origin = "a rank" if rank is None else f"rank {rank}"
         return (
-            f"{what} was called in process {_here}: this process was forked from {origin} (process "
+            f"{what} was called in process {here}: this process was forked from {origin} (process "
             f"{self.process}), and a copy of a rank has no place among the ranks. Call it in the rank itself"
         )
 
@@ -63,8 +63,8 @@ def never_destroy_in_copies(thing: Any) -> None:
 
 def _begin_copy() -> None:
     """The first thing that a forked process does."""
-    global _here
-    _here = os.getpid()
+    global here
+    here = os.getpid()
     for thing in list(_never_destroyed):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlet import __version__
-from ringlet.launch.available import total_bytes
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import total_bytes, usable_cores
 
 LIBRARIES = ("numpy", "mpi4py", "torch", "keras", "tensorflow", "tensorflow-cpu", "jax")
 """Those that times depend on most."""

@@ -2,22 +2,30 @@
 
 What cannot be written is dropped, once and for all where no one reads any more (the stream becomes ``/dev/null``), and
 until there is room again in a file. :data:`losses` says what happened to which stream. A program whose whole purpose is
-its output asks to be stopped instead (:func:`end_with_output`).
+its output asks to be stopped instead (:func:`end_with_output`). What a process has printed reaches its reader before
+the process ends the job (:func:`flush_streams`, :func:`drain_streams`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import select
 import stat
+import struct
 import sys
+import termios
 from collections.abc import Iterator
+from time import monotonic, sleep
 from typing import IO, Any, NamedTuple, final
 
 STDOUT, STDERR = 1, 2
+READ_SECONDS = 2.0
+"""How long a reader has for what lies in a pipe: one that is stopped must not keep a failed job alive."""
+_LOOK_SECONDS = 0.002
 _NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
 
@@ -154,3 +162,35 @@ def check_delivered() -> None:
         sys.stdout.flush()
     if STDOUT in losses:
         raise OutputLostError(losses[STDOUT])
+
+
+def flush_streams() -> None:
+    """Write out what Python holds back of the standard output and error.
+
+    The program may have closed them, or their reader may be gone: the job still ends.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+def drain_streams() -> None:
+    """Flush, and wait until the readers of pipes have taken everything.
+
+    For a launcher that ends the ranks and forgets what it has not read yet when one of them aborts, as mpiexec does.
+    """
+    flush_streams()
+    deadline = monotonic() + READ_SECONDS
+    for descriptor in (STDOUT, STDERR):
+        while _num_unread(descriptor) and monotonic() < deadline:
+            sleep(_LOOK_SECONDS)
+
+
+def _num_unread(descriptor: int) -> int:
+    """Bytes in a pipe; 0 for anything else."""
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return 0
+        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
+    except OSError:
+        return 0

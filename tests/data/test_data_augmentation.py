@@ -29,7 +29,6 @@ def augmentation(
     return Augmentation([transform for transform in transforms if transform is not None])
 
 
-
 def images(count: int = 40, channels: int = 3, size: int = 8) -> np.ndarray:
     return np.random.default_rng(1).integers(1, 256, (count, channels, size, size), dtype=np.uint8)
 

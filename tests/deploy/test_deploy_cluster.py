@@ -16,7 +16,7 @@ ADDRESSES = {"worker1": "10.77.32.1", "worker2": "10.77.32.2", "master": "10.77.
 SHORT = ["--num-epochs", "1", "--steps-per-epoch", "3"]
 WHERE = """
 import json, os
-from ringlet.comm.connect import connect
+from ringlet.comm.world import connect
 comm = connect()
 total = float(comm.allreduce(__import__("numpy").ones(3))[0])
 record = {"rank": comm.rank, "host": os.uname().nodename, "uid": os.getuid(), "sum": total}

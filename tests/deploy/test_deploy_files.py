@@ -20,7 +20,7 @@ from commands import DEPLOY, REPOSITORY, parse, ringlet_commands, shell_lines
 
 from ringlet.cli.main import _ClickException as ParserError
 from ringlet.errors import RingletError
-from ringlet.launch.hosts import read_hostfile
+from ringlet.launch.plan import read_hostfile
 
 INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "RUN", "USER", "WORKDIR"}
 BATCH_SCRIPTS = sorted((REPOSITORY / "examples").glob("*.sbatch"))

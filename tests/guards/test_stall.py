@@ -105,7 +105,7 @@ SCRIPT = """
     import sys
     sys.path.insert(0, {folder!r})
     from stall_checks import train
-    from ringlet.comm.connect import connect
+    from ringlet.comm.world import connect
     train(connect(), {bad_rank}, {how!r})
 """
 

@@ -94,7 +94,7 @@ def test_objects_are_the_same_under_both_names() -> None:
         "assert DistributedOptimizer is ringlet.torch.DistributedOptimizer\n"
         "assert Compression is ringlet.torch.Compression and TorchState is ringlet.torch.elastic.TorchState\n"
         "assert horovod.torch.__spec__.name == 'horovod.torch' and ringlet.torch.__spec__.name == 'ringlet.torch'\n"
-        "assert horovod.run is ringlet.launch.function.run_like_horovod and horovod.__version__ == '0.28.1'\n"
+        "assert horovod.run is ringlet.launch.horovod.run_like_horovod and horovod.__version__ == '0.28.1'\n"
         "assert 'allreduce_' in dir(horovod.torch) and not hasattr(horovod.torch, 'nothing')\n"
         "try:\n    import horovod.spark\nexcept ModuleNotFoundError as error:\n    print(error)\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringlet.launch.available import available_bytes, total_bytes
+from ringlet.launch.resources import available_bytes, total_bytes
 
 MACHINE = "MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    8000 kB\n"
 

@@ -18,7 +18,7 @@ USE = """
     from ringlet.launch import run
 
     def double(array, *, plus=0):
-        from ringlet.comm.connect import connect
+        from ringlet.comm.world import connect
         comm = connect()
         return {"rank": comm.rank, "sum": comm.allreduce(array * 2 + plus)}
 
@@ -78,7 +78,7 @@ def test_a_function_of_a_module_is_found_by_name():
 
 def test_an_exception_on_a_rank_comes_back_with_its_traceback(launcher):
     def broken(number):
-        from ringlet.comm.connect import connect
+        from ringlet.comm.world import connect
 
         comm = connect()
         if comm.rank == 1:

@@ -24,7 +24,7 @@ CONNECTED = (
     WORLD
     + """
     import numpy as np
-    from ringlet.comm.connect import connect
+    from ringlet.comm.world import connect
     comm = connect()
 """
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringlet.errors import UsageError
-from ringlet.launch.frames import STDERR, STDOUT
+from ringlet.launch.messages import STDERR, STDOUT
 from ringlet.launch.output import create_output
 
 

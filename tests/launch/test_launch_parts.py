@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from ringlet.comm.environments import World, detect
 from ringlet.errors import CommunicationError, UsageError
 from ringlet.launch import Host, LaunchPlan, parse_hosts, read_hostfile
-from ringlet.launch.cores import control_group_quota, thread_environment, usable_cores
-from ringlet.launch.folder import JobFolder
-from ringlet.launch.frames import SIZE, Unpacker, pack
-from ringlet.launch.messages import MAX_TEXT, MessageReader, failed
+from ringlet.launch.messages import FRAME_BYTES, MAX_TEXT, MessageReader, Unpacker, failed, pack
+from ringlet.launch.processes import JobFolder
+from ringlet.launch.resources import control_group_quota, thread_environment, usable_cores
 from ringlet.launch.worker import failure_text
 from ringlet.libraries import remedy
 
@@ -198,7 +197,7 @@ def test_frames_survive_being_cut_mixed_and_surrounded(sent, noise, cut):
     stream, expected = b"", {}
     for number, (rank, kind, data) in enumerate(sent):
         frames = list(pack(TOKEN, rank, kind, data))
-        assert all(len(frame) == SIZE for frame in frames)
+        assert all(len(frame) == FRAME_BYTES for frame in frames)
         stream += noise[number % len(noise)] + b"".join(frames)
         expected[rank, kind] = expected.get((rank, kind), b"") + data
     unpacker, found = Unpacker(TOKEN), {}
@@ -214,7 +213,7 @@ def test_frames_survive_being_cut_mixed_and_surrounded(sent, noise, cut):
 def test_bytes_that_pretend_to_be_frames_do_no_harm(data):
     unpacker = Unpacker(TOKEN)
     for _rank, _stream, payload in unpacker.feed(b"\x1e" + TOKEN + struct.pack(">IBH", 7, 9, 65535) + data):
-        assert len(payload) <= SIZE
+        assert len(payload) <= FRAME_BYTES
 
 
 @given(st.binary(max_size=300))

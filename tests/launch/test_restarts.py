@@ -13,10 +13,9 @@ from launched import processes_with
 from ringlet.errors import UsageError
 from ringlet.launch import Host, LaunchPlan, parse_hosts
 from ringlet.launch.job import Job, Outcome
-from ringlet.launch.memory import MemoryWatch, count_kills
-from ringlet.launch.mpiexec import MpiLauncher
+from ringlet.launch.mpiexec import MpiLauncher, answering_hosts, without_absent
 from ringlet.launch.output import create_output
-from ringlet.launch.probe import answering_hosts, without_absent
+from ringlet.launch.resources import MemoryWatch, count_kills
 from ringlet.launch.restarts import CheckpointWatch, Supervisor, attempt_environment, may_help, restart_delay
 
 KILLED = Outcome(3, "long text", "rank 1 was killed by signal 9 (SIGKILL)")

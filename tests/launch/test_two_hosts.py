@@ -19,7 +19,7 @@ ADDRESSES = ("10.77.31.1", "10.77.31.2")
 SCRIPT = """
     import json, os
     import numpy as np
-    from ringlet.comm.connect import connect
+    from ringlet.comm.world import connect
     comm = connect()
     total = comm.allreduce(np.full(500_000, comm.rank + 1.0))
     shared = comm.shared_array(4, np.float32)
@@ -155,7 +155,7 @@ def test_a_host_file_serves_as_well(machines, begin, script, tmp_path):
 
 def test_a_failure_on_the_other_host_is_told_with_its_name(machines, begin, script):
     text = """
-    from ringlet.comm.connect import connect
+    from ringlet.comm.world import connect
     comm = connect()
     if comm.rank == 1:
         raise LookupError("over there")
@@ -170,7 +170,7 @@ def test_a_failure_on_the_other_host_is_told_with_its_name(machines, begin, scri
 def test_a_rank_killed_on_the_other_host_is_told(machines, begin, script):
     text = """
     import os
-    from ringlet.comm.connect import connect
+    from ringlet.comm.world import connect
     comm = connect()
     if comm.rank == 1:
         os.kill(os.getpid(), 9)

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringlet.comm.connect import abort_on_exception, connect
+from ringlet.comm.world import abort_on_exception, connect
 
 
 def load_function(path: str, name: str) -> Any:

@@ -9,9 +9,9 @@ import sys
 import pytest
 from harness import mpiexec
 
-from ringlet.comm.connect import connect
 from ringlet.comm.environments import VARIABLES
 from ringlet.comm.layered import cut_machines, members, ranks_per_node_from_environment
+from ringlet.comm.world import connect
 from ringlet.errors import CommunicationError, UnknownNameError
 
 
@@ -29,7 +29,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 CONNECT = """
-from ringlet.comm.connect import connect
+from ringlet.comm.world import connect
 from ringlet.errors import CommunicationError
 try:
     print(connect().size)

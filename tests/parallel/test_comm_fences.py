@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ringlet.comm.channel import fence, layout
+from ringlet.comm.channel.layout import Watch
 from ringlet.comm.channel.reference import Channel
-from ringlet.comm.channel.watch import Watch
 from ringlet.errors import CommunicationError
 
 FENCES: dict[str, Callable[[], fence.Fence | None]] = {

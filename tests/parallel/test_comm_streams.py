@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import ringlet.comm.streams as streams
+import ringlet.output_streams as streams
 
 WORDS = b"last words" * 300
 PROGRAM = f"""
 import os, sys
-from ringlet.comm.streams import drain_streams
+from ringlet.output_streams import drain_streams
 sys.stderr.write({WORDS.decode()!r})
 drain_streams()
 os.write(int(sys.argv[1]), b"drained")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from harness import run_ranks
 
-from ringlet.comm import node, rendezvous
-from ringlet.comm.channel.watch import is_running
+from ringlet.comm import node
+from ringlet.comm.channel.layout import is_running
 from ringlet.comm.node import join_node
 from ringlet.errors import CommunicationError, RankFailedError
 from ringlet.kernels import available
@@ -198,7 +198,7 @@ def test_a_rank_does_not_wait_for_rank_0_without_a_launcher(tmp_path, monkeypatc
 
 
 def test_a_rank_does_not_wait_for_rank_0_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(rendezvous, "SECONDS_TO_MEET", 0.0)
+    monkeypatch.setattr(node, "SECONDS_TO_MEET", 0.0)
     with pytest.raises(RankFailedError, match="rank 1 has waited 0 s for rank 0"):
         join_node(str(tmp_path), 1, 2)
 

@@ -71,27 +71,27 @@ def _joined() -> bool:
 
 
 def _collectives(text: str) -> list[str]:
-    from ringlet.bench.contenders import COLLECTIVES
+    from ringlet.bench.measurement import known_collectives
 
+    known = known_collectives()
     if text == "all":
-        return list(COLLECTIVES)
+        return known
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in COLLECTIVES:
-            raise UnknownNameError("collective", name, COLLECTIVES)
+        if name not in known:
+            raise UnknownNameError("collective", name, known)
     return names
 
 
 def _measure_and_report(collectives: list[str], sizes: list[int], rounds: int, plot: Path | None, json: bool) -> None:
-    from ringlet.bench.contenders import contenders
-    from ringlet.bench.measurement import measure
+    from ringlet.bench.measurement import contenders, measure, takes_data
     from ringlet.comm import world
 
     comm = world.communicator()
     present = contenders(comm)
     measurements: list[Measurement] = []
     for collective in collectives:
-        for size in [0] if collective == "barrier" else sizes:
+        for size in sizes if takes_data(collective) else [0]:
             measurements += measure(comm, present, collective, size, rounds)
     for contender in present:
         contender.close()

@@ -62,8 +62,7 @@ def launch_plan(
     """The checked plan of a start; None if there is nothing to start because nothing was asked for."""
     if num_workers is None and hosts is None and hostfile is None and not restarts:
         return None
-    from ringlet.launch.hosts import parse_hosts, read_hostfile
-    from ringlet.launch.plan import LaunchPlan
+    from ringlet.launch.plan import LaunchPlan, parse_hosts, read_hostfile
 
     if hosts is not None and hostfile is not None:
         raise UsageError("--hosts and --hostfile exclude each other: give one of them")

@@ -154,7 +154,7 @@ def _work(request: Request) -> int:
 
 
 def _threads(given: int | None, comm: Communicator) -> int:
-    from ringlet.launch.cores import usable_cores
+    from ringlet.launch.resources import usable_cores
 
     return given if given is not None else max(1, usable_cores() // comm.local_size)
 

@@ -57,7 +57,7 @@ def score(
     from ringlet.cli.sql import print_script
     from ringlet.database.contract import Scoring, connect
     from ringlet.database.names import TableName
-    from ringlet.launch.cores import usable_cores
+    from ringlet.launch.resources import usable_cores
 
     if append and replace:
         raise UsageError("--append and --replace contradict each other: give one of them")

@@ -30,35 +30,35 @@ class Compression(Protocol):
 
     @property
     def residuals(self) -> Mapping[Hashable, Array]:
-        """What this rank has kept back, for each key."""
+        """The residual of this rank, what it has not sent yet, for each key."""
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:
         """The sum of ``array`` over all ranks into ``out`` (may be ``array``).
 
-        ``key`` tells apart the arrays that are added up in turn, for methods that remember what they left out.
+        ``key`` tells apart the arrays that are added up in turn, for methods that keep residuals.
         """
 
     def accept(self) -> None:
         """What was added up since the last call is used: it cannot be undone any more."""
 
     def undo(self) -> None:
-        """Forget what was added up since the last :meth:`accept`: remember what was remembered then."""
+        """Drop what was added up since the last :meth:`accept`: residuals are again what they were then."""
 
 
-class _WithoutMemory:
-    """Part of a compression that keeps nothing back."""
+class _WithoutResiduals:
+    """Part of a compression that keeps no residuals."""
 
     residuals: Mapping[Hashable, Array] = MappingProxyType({})
 
     def accept(self) -> None:
-        """Nothing is kept back."""
+        """There are no residuals."""
 
     def undo(self) -> None:
-        """Nothing is kept back."""
+        """There are no residuals."""
 
 
 @final
-class NoCompression(_WithoutMemory):
+class NoCompression(_WithoutResiduals):
     """The exact sum."""
 
     name = "none"
@@ -70,7 +70,7 @@ class NoCompression(_WithoutMemory):
 
 
 @final
-class HalfPrecision(_WithoutMemory):
+class HalfPrecision(_WithoutResiduals):
     """Values travel in 16 bits: half the traffic of float32.
 
     Ranks' values are rounded to ``dtype``, added up in float32 and rounded once more. float16 has 11 significant bits
@@ -95,7 +95,7 @@ class HalfPrecision(_WithoutMemory):
 
 @final
 class TopK:
-    """Only the largest values travel; the rest is kept back and added next time (error feedback).
+    """Only the largest values travel; the rest is a residual that is added next time (error feedback).
 
     With the residual e of this rank and ``key``: c = array + e; the ``ceil(ratio n)`` elements of c with the largest
     magnitudes are sent as pairs of index and value, e becomes c without them (Stich, Cordonnier and Jaggi, *Sparsified
@@ -111,26 +111,26 @@ class TopK:
             )
         self.ratio = ratio
         self.name = f"topk:{ratio:g}"
-        self.largest = 0.0  # what was kept back comes on top, and no one knows how much that is
+        self.largest = 0.0  # residuals come on top, and no one knows how much they are
         self.residuals: dict[Hashable, Array] = {}
-        """What this rank has kept back, for each key."""
+        """The residual of this rank, what it has not sent yet, for each key."""
         self._before: dict[Hashable, Array | None] = {}
-        """What it had kept back when the last exchange was accepted."""
+        """Residuals when the last exchange was accepted."""
 
     def allreduce(self, comm: Communicator, array: Array, *, out: Array, key: Hashable = None) -> Array:
-        """Add what was kept back, send the largest, add up what came in the order of ranks."""
-        kept = self.residuals.get(key)
-        if kept is not None and (kept.size != array.size or kept.dtype != array.dtype):
+        """Add the residual, send the largest, add up what came in the order of ranks."""
+        residual = self.residuals.get(key)
+        if residual is not None and (residual.size != array.size or residual.dtype != array.dtype):
             raise ConfigError(
                 f"top-k was given {array.size} elements of {array.dtype.name} under the key {key!r}, which had "
-                f"{kept.size} of {kept.dtype.name} before: use one key for each array"
+                f"{residual.size} of {residual.dtype.name} before: use one key for each array"
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            corrected = array.reshape(-1).copy() if kept is None else array.reshape(-1) + kept
+            corrected = array.reshape(-1).copy() if residual is None else array.reshape(-1) + residual
         chosen = _largest(corrected, ceil(self.ratio * array.size))
         indices, values = comm.allgather(chosen), comm.allgather(corrected[chosen])
         corrected[chosen] = 0
-        self._before.setdefault(key, kept)
+        self._before.setdefault(key, residual)
         self.residuals[key] = corrected
         total = np.zeros(array.size, array.dtype)
         for start in range(0, indices.size, max(chosen.size, 1)):  # each rank sends as many, each index once
@@ -141,16 +141,16 @@ class TopK:
         return out
 
     def accept(self) -> None:
-        """What is kept back now counts."""
+        """The residuals of now count."""
         self._before.clear()
 
     def undo(self) -> None:
-        """Keep back what was kept back before, and nothing of the gradients that came since."""
-        for key, kept in self._before.items():
-            if kept is None:
+        """The residuals of before, without anything of the gradients that came since."""
+        for key, residual in self._before.items():
+            if residual is None:
                 del self.residuals[key]
             else:
-                self.residuals[key] = kept
+                self.residuals[key] = residual
         self._before.clear()
 
 

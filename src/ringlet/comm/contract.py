@@ -8,29 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ringlet.comm.collective import Array, Collective, Op, Result, find
+from ringlet.comm.reductions import ALLREDUCE, REDUCE_SCATTER
+from ringlet.comm.transfers import ALLGATHER, ALLTOALL, BARRIER, BROADCAST
 from ringlet.comm.window import Window
 
-Array = NDArray[Any]
-
-
-class Op(Enum):
-    """How values of ranks are combined, element by element.
-
-    float16 and bfloat16 are accumulated in float32 and rounded once. Of booleans the sum is *or*, the product *and*. An
-    average needs a floating or complex dtype.
-    """
-
-    SUM = "sum"
-    AVERAGE = "average"
-    MIN = "min"
-    MAX = "max"
-    PRODUCT = "product"
+__all__ = ["Array", "Communicator", "Handle", "Op"]
 
 
 class Handle(Protocol):
@@ -55,6 +43,8 @@ class Communicator(ABC):
     """``single``, ``node``, ``mpi`` or ``torch``."""
     rank: int
     size: int
+    machines: Sequence[Sequence[int]]
+    """The ranks of every machine, in the order of the machines' lowest ranks."""
 
     @property
     @abstractmethod
@@ -77,38 +67,60 @@ class Communicator(ABC):
         return self.local.size
 
     @property
-    @abstractmethod
     def local_sizes(self) -> tuple[int, ...]:
-        """The number of ranks on every machine, in the order of the machines' lowest ranks."""
+        """The number of ranks on every machine."""
+        return tuple(map(len, self.machines))
 
     @property
-    @abstractmethod
     def node(self) -> int:
-        """The number of this rank's machine: an index into :attr:`local_sizes`."""
+        """The number of this rank's machine: an index into :attr:`machines`."""
+        return next(number for number, ranks in enumerate(self.machines) if self.rank in ranks)
 
-    @abstractmethod
     def allreduce(self, array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> Array:
         """``array`` combined over all ranks, element by element, into ``out`` (may be ``array``; default: new)."""
+        return self.run(ALLREDUCE, array, op, out)
 
-    @abstractmethod
     def broadcast(self, array: Array, root: int = 0, *, out: Array | None = None) -> Array:
         """``array`` of rank ``root``; the others pass one of the same shape and dtype. ``out`` as in allreduce."""
+        return self.run(BROADCAST, array, root, out)
 
-    @abstractmethod
     def allgather(self, array: Array) -> Array:
         """All ranks' arrays one after the other along axis 0, whose length may differ between ranks."""
+        return self.run(ALLGATHER, array)
 
-    @abstractmethod
     def reduce_scatter(self, array: Array, op: Op = Op.SUM) -> Array:
         """This rank's part of axis 0 (``partition.bounds``) of the combined arrays."""
+        return self.run(REDUCE_SCATTER, array, op)
 
-    @abstractmethod
     def alltoall(self, array: Array, splits: Sequence[int] | None = None) -> tuple[Array, NDArray[np.int64]]:
         """Send ``splits[r]`` rows of axis 0 to each rank r (default: equal parts); give what came and its splits."""
+        return self.run(ALLTOALL, array, splits)
 
-    @abstractmethod
     def barrier(self) -> None:
         """Return when all ranks have come here."""
+        self.run(BARRIER)
+
+    def call(self, collective: str, *arguments: Any, **options: Any) -> Any:
+        """Call a collective by its name: those above and those that other packages have registered."""
+        chosen = find(collective)
+        return self.run(chosen, *chosen.bind(*arguments, **options))
+
+    def start(self, collective: str, *arguments: Any, **options: Any) -> Handle:
+        """Start a collective by its name, ``start("allreduce", array, Op.MAX)``, without waiting for it.
+
+        Collectives that were started run one after the other, in the order of their start, beside those that are
+        called. Every rank must start the same ones in the same order.
+        """
+        chosen = find(collective, "started")
+        return self.begin(chosen, *chosen.bind(*arguments, **options))
+
+    @abstractmethod
+    def run(self, collective: Collective[Result], *arguments: Any) -> Result:
+        """Carry out a collective on arguments as its ``bind`` gives them."""
+
+    @abstractmethod
+    def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:
+        """The same, without waiting for it; see :meth:`start`."""
 
     @abstractmethod
     def shared_array(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -128,14 +140,6 @@ class Communicator(ABC):
     @abstractmethod
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """A communicator of some of the ranks, in the given order; None for the others. Every rank must call."""
-
-    @abstractmethod
-    def start(self, collective: str, *arguments: Any, **options: Any) -> Handle:
-        """Start a collective of this class by its name, ``start("allreduce", array, Op.MAX)``, without waiting for it.
-
-        Collectives that were started run one after the other, in the order of their start, beside those that are
-        called. Every rank must start the same ones in the same order.
-        """
 
     @abstractmethod
     def abort(self, exit_code: int) -> None:

@@ -1,7 +1,7 @@
 """Shared memory inside each machine, a wire between machines, joined to one communicator.
 
 Whether memory can be shared is tried, not assumed: a machine whose ranks cannot reach each other's memory (containers
-without a common ``/dev/shm``) is treated as so many machines of one rank each, with a warning.
+without a common ``/dev/shm``) is treated as machines of one rank each, with a warning.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.comm import arrays
-from ringlet.comm.background import Background
-from ringlet.comm.contract import Array, Communicator, Handle, Op
-from ringlet.comm.hierarchy import Hierarchy
+from ringlet.comm.collective import Array, Background, Collective, Result
+from ringlet.comm.contract import Communicator, Handle
 from ringlet.comm.memory import KINDS, Segment, attach_segment, create_segment
 from ringlet.comm.node import NodeCommunicator, segment_bytes
 from ringlet.comm.single import SingleCommunicator
 from ringlet.comm.window import Window
-from ringlet.comm.wire import Wire
-from ringlet.comm.wired import NO_THREADS, WiredCommunicator
+from ringlet.comm.wire import NO_THREADS, Wire, WiredCommunicator
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner
 
 RANKS_PER_NODE = "RINGLET_RANKS_PER_NODE"
-"""Cuts every machine into smaller ones of so many ranks each: for memory domains, and for tests."""
+"""Cuts every machine into smaller ones of this many ranks each: for memory domains, and for tests."""
 
 
 @final
 class LayeredCommunicator(Communicator):
     """Ranks of any number of machines; every rank of the wire must call the constructor.
 
-    On one machine all collectives are those of the shared memory; where every rank is alone, those of the wire; else
-    those of a :class:`Hierarchy`.
+    On one machine all collectives are those of the shared memory; where every rank is alone, those of the wire. Else
+    they combine inside machines, then between, then hand out: between two machines each value travels once, not once
+    per rank, and all ranks of a machine share the work of sending.
     """
 
     def __init__(self, wire: Wire, machines: Sequence[int], *, startable: bool = True) -> None:
@@ -49,34 +48,34 @@ class LayeredCommunicator(Communicator):
         self._startable = startable and wire.can_duplicate()
         self._closed = False
         self._background: Background | None = None
-        flat = WiredCommunicator(wire)
-        segment, self._machines = share_memory(flat, machines)
-        self._nodes = members(self._machines)
-        peers = next(ranks for ranks in self._nodes if self.rank in ranks)
-        self._node = self._nodes.index(peers)
+        self._flat = WiredCommunicator(wire)
+        segment, self._numbers = share_memory(self._flat, machines)
+        self.machines = members(self._numbers)
+        peers = next(ranks for ranks in self.machines if self.rank in ranks)
         self._local: Communicator = SingleCommunicator()
         if segment is not None:
             self._local = NodeCommunicator(segment, peers.index(self.rank), len(peers))
-        self._join(flat, peers)
+        self._join(peers)
 
-    def _join(self, flat: WiredCommunicator, peers: list[int]) -> None:
+    def _join(self, peers: list[int]) -> None:
         """Lay the wires between machines, as many as this layout needs."""
         self._cross: Communicator = SingleCommunicator()
-        self._whole: Communicator | Hierarchy = self._local
-        if len(self._nodes) == 1:
+        self._layer: Communicator | None = self._local
+        """What does all collectives, where one layer is enough."""
+        if len(self.machines) == 1:
             return
-        everybody = range(self.size)
-        if len(self._nodes) == self.size:
-            spare = self._wire.subset(everybody) if self._startable else None
-            self._whole = self._cross = WiredCommunicator(self._wire, spare=spare)
+        everyone = range(self.size)
+        if len(self.machines) == self.size:
+            spare = self._wire.subset(everyone) if self._startable else None
+            self._layer = self._cross = WiredCommunicator(self._wire, spare=spare)
             return
         position = peers.index(self.rank)
-        others = [ranks[position] for ranks in self._nodes if len(ranks) > position]
+        others = [ranks[position] for ranks in self.machines if len(ranks) > position]
         spare = self._wire.subset(others) if self._startable else None
         self._cross = WiredCommunicator(self._wire.subset(others), spare=spare)
-        self._whole = Hierarchy(flat, self._local, self._cross, self._nodes)
+        self._layer = None
         if self._startable:
-            second, machines = self._wire.subset(everybody), self._machines
+            second, machines = self._wire.subset(everyone), self._numbers
             self._background = Background(lambda: LayeredCommunicator(second, machines, startable=False))
 
     @property
@@ -89,45 +88,27 @@ class LayeredCommunicator(Communicator):
         """The wire to this rank's counterparts."""
         return self._cross
 
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """Of every machine."""
-        return tuple(len(ranks) for ranks in self._nodes)
+    def run(self, collective: Collective[Result], *arguments: Any) -> Result:
+        """Inside machines and between them, unless there is one layer only."""
+        self._check_open(collective.name)
+        if self._layer is not None:
+            return self._layer.run(collective, *arguments)
+        prepared = collective.checked(self.size, arguments)
+        if collective.layered is not None:
+            return collective.layered(self, *prepared)
+        if collective.wired is not None:
+            return collective.wired(self._flat, *prepared)
+        assert collective.composed is not None
+        return collective.composed(self, *prepared)
 
-    @property
-    def node(self) -> int:
-        """The number of this rank's machine."""
-        return self._node
-
-    def allreduce(self, array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> Array:
-        """Inside machines, then between them."""
-        self._check_open("allreduce")
-        return self._whole.allreduce(array, op, out=out)
-
-    def broadcast(self, array: Array, root: int = 0, *, out: Array | None = None) -> Array:
-        """Between machines, then inside them."""
-        self._check_open("broadcast")
-        return self._whole.broadcast(array, root, out=out)
-
-    def allgather(self, array: Array) -> Array:
-        """Rows of all ranks."""
-        self._check_open("allgather")
-        return self._whole.allgather(array)
-
-    def reduce_scatter(self, array: Array, op: Op = Op.SUM) -> Array:
-        """This rank's rows, combined."""
-        self._check_open("reduce_scatter")
-        return self._whole.reduce_scatter(array, op)
-
-    def alltoall(self, array: Array, splits: Sequence[int] | None = None) -> tuple[Array, NDArray[np.int64]]:
-        """Rows for every rank."""
-        self._check_open("alltoall")
-        return self._whole.alltoall(array, splits)
-
-    def barrier(self) -> None:
-        """Of all machines."""
-        self._check_open("barrier")
-        self._whole.barrier()
+    def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:
+        """In a thread, over layers of its own."""
+        self._check_open(collective.name)
+        if self._background is not None:
+            return self._background.submit(collective, *arguments)
+        if self._layer is None:
+            raise CommunicationError(NO_THREADS)
+        return self._layer.begin(collective, *arguments)
 
     def shared_array(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
         """In the shared memory of this machine."""
@@ -137,7 +118,7 @@ class LayeredCommunicator(Communicator):
     def window(self, num_bytes: int) -> Window:
         """In shared memory if there is one machine, otherwise over the wire."""
         self._check_open("window")
-        return self._local.window(num_bytes) if len(self._nodes) == 1 else self._wire.window(num_bytes)
+        return self._local.window(num_bytes) if len(self.machines) == 1 else self._wire.window(num_bytes)
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """The same layers for some ranks; a part of a machine is a machine."""
@@ -145,17 +126,8 @@ class LayeredCommunicator(Communicator):
         chosen = arrays.check_ranks(ranks, self.size)
         if self.rank not in chosen:
             return None
-        machines = [self._machines[rank] for rank in chosen]
+        machines = [self._numbers[rank] for rank in chosen]
         return LayeredCommunicator(self._wire.subset(chosen), machines, startable=self._startable)
-
-    def start(self, collective: str, *arguments: Any, **options: Any) -> Handle:
-        """In a thread, over layers of its own."""
-        self._check_open(collective)
-        if self._background is not None:
-            return self._background.submit(collective, arguments, options)
-        if isinstance(self._whole, Hierarchy):
-            raise CommunicationError(NO_THREADS)
-        return self._whole.start(collective, *arguments, **options)
 
     def abort(self, exit_code: int) -> None:
         """End the job."""
@@ -243,7 +215,7 @@ def share_memory(flat: Communicator, machines: Sequence[int]) -> tuple[Segment |
 
 
 def _working_machines(machines: Sequence[int], ready: NDArray[np.uint8]) -> list[int]:
-    """Machines by their lowest ranks; ranks of a machine where anybody failed are alone."""
+    """Machines by their lowest ranks; ranks of a machine where any rank failed are alone."""
     numbers = list(range(len(machines)))
     for ranks in members(machines):
         if ready[ranks].all():

@@ -99,13 +99,13 @@ def share_segment(
     ``broadcast`` gives all ranks the bytes of the one maker; ``agree`` tells whether its argument was true on all.
     Tries every kind in turn until all members have attached. Bystanders get None.
     """
-    problem = "nobody could make it"
+    problem = "no rank could make it"
     for kind in KINDS:
         segment, failure = _make_or_attach(num_bytes, kind, role, broadcast)
-        everybody = agree(role == "bystander" or segment is not None)
+        all_ready = agree(role == "bystander" or segment is not None)
         if segment is not None:
             segment.seal()
-        if everybody:
+        if all_ready:
             return segment
         problem = failure or "another rank could not attach"
     raise CommunicationError(

@@ -16,25 +16,20 @@ from typing import Any, final
 
 import numpy as np
 
-from ringlet.comm.contract import Array, Communicator, Op
-from ringlet.comm.environments import World
+from ringlet.comm.collective import Array, Op
+from ringlet.comm.contract import Communicator
+from ringlet.comm.environments import World, launcher_of
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
-from ringlet.comm.streams import drain_streams
 from ringlet.comm.window import Window
 from ringlet.comm.wire import Bytes, Wire
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner, call_last
+from ringlet.output_streams import drain_streams
 
 MAX_COUNT = 1 << 30
 """Elements or bytes of one MPI call."""
 PROGRESS_SECONDS = 2e-4
 """Between two looks of the thread that serves a window."""
-
-_LAUNCHER_NAMES = {
-    "mpich": "mpiexec of MPICH, Intel MPI or a relative (PMI_SIZE={size})",
-    "openmpi": "mpirun of Open MPI (OMPI_COMM_WORLD_SIZE={size})",
-    "slurm": "srun (SLURM_STEP_NUM_TASKS={size})",
-}
 
 
 def join_mpi(world: World | None = None) -> Communicator:
@@ -62,7 +57,7 @@ def threads_supported() -> bool:
 
 @final
 class MpiWire(Wire):
-    """Bytes over an mpi4py communicator that nobody else uses."""
+    """Bytes over an mpi4py communicator that no one else uses."""
 
     name = "mpi"
 
@@ -149,11 +144,11 @@ class MpiWire(Wire):
 
     def subset(self, ranks: Sequence[int]) -> MpiWire:
         """MPI_Comm_create_group, which only its members call."""
-        everybody = self._communicator.Get_group()
-        chosen = everybody.Incl(list(ranks))
+        everyone = self._communicator.Get_group()
+        chosen = everyone.Incl(list(ranks))
         communicator = self._communicator.Create_group(chosen)
         chosen.Free()
-        everybody.Free()
+        everyone.Free()
         return MpiWire(communicator)
 
     def window(self, num_bytes: int) -> Window:
@@ -176,7 +171,7 @@ class MpiWindow(Window):
 
     Who is within holds the window's exclusive lock and a copy, which is written back at the end. Many an MPI serves
     such calls only while their target is inside of MPI itself. So a thread of rank 0 looks in every now and then: what
-    rank 0 computes, or waits for in shared memory, keeps nobody waiting.
+    rank 0 computes, or waits for in shared memory, keeps no one waiting.
     """
 
     def __init__(self, mpi: Any, communicator: Any, num_bytes: int) -> None:
@@ -268,10 +263,11 @@ def _load_mpi() -> Any:
 
 
 def _explain_mismatch(world: World, size: int) -> str:
-    launcher = _LAUNCHER_NAMES.get(world.launcher, world.launcher).format(size=world.size)
+    launcher = launcher_of(world)
     library = " ".join(str(_load_mpi().Get_library_version()).split("\n", 1)[0].replace("\0", "").split())
     return (
-        f"this process was started as rank {world.rank} of {world.size} by {launcher}, but MPI sees {size} rank(s): "
+        f"this process was started as rank {world.rank} of {world.size} by {launcher.program} "
+        f"({launcher.size}={world.size}), but MPI sees {size} rank(s): "
         f"mpi4py uses another MPI ({library}) than the launcher belongs to, so the ranks cannot find each other. "
         "Start with the mpiexec of mpi4py's MPI (pip's mpich puts it beside python), or build mpi4py for the "
         "launcher's MPI: pip install --force-reinstall --no-binary mpi4py mpi4py"

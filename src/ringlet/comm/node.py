@@ -7,30 +7,36 @@ may be under way at the same time.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Literal, final
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn, final
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from ringlet import forks
 from ringlet.comm import arrays
-from ringlet.comm.background import Background, check_startable
-from ringlet.comm.calls import Calls
-from ringlet.comm.channel import layout, open_channel
-from ringlet.comm.channel.contract import Channel
-from ringlet.comm.channel.elements import Form
-from ringlet.comm.contract import Array, Communicator, Handle, Op
-from ringlet.comm.memory import Segment, share_segment
-from ringlet.comm.rendezvous import meet_in_directory
+from ringlet.comm.channel import Channel, layout, open_channel
+from ringlet.comm.channel.layout import is_running
+from ringlet.comm.collective import Array, Background, Collective, Op, Result
+from ringlet.comm.contract import Communicator, Handle
+from ringlet.comm.environments import LAUNCHER_PID
+from ringlet.comm.memory import Segment, attach_segment, create_segment, share_segment
 from ringlet.comm.single import SingleCommunicator
-from ringlet.comm.streams import flush_streams
 from ringlet.comm.window import LocalWindow, Window
-from ringlet.errors import CommunicationError
+from ringlet.errors import CommunicationError, RankFailedError
 from ringlet.forks import Owner
+from ringlet.io.disk import free_bytes, replacing
+from ringlet.output_streams import flush_streams
 
-GENERIC_CHUNK_BYTES = 1 << 20
-"""How much of each rank is combined at once where NumPy does it."""
+MAX_CACHED = 4096
+"""Kinds of calls whose descriptions are kept; beyond them all are dropped and made again."""
+TOKEN_FILE = "segment"  # noqa: S105 (a file's name)
+SECONDS_TO_MEET = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 _OPEN: WeakSet[NodeCommunicator] = WeakSet()
 """All that this process can be waited for in."""
@@ -50,6 +56,17 @@ def join_node(job: str, rank: int, size: int) -> NodeCommunicator:
     return communicator
 
 
+class Call(NamedTuple):
+    """What is the same for all calls of a collective with the same facts."""
+
+    signature: bytes
+    """What ranks compare before they exchange anything."""
+    plan: Any
+    """See ``Collective.plan``."""
+    refusal: CommunicationError | None
+    """Why none of them can work."""
+
+
 @final
 class NodeCommunicator(Communicator):
     """Ranks ``0 … size - 1`` over a segment of :func:`segment_bytes` that all of them have attached."""
@@ -60,13 +77,14 @@ class NodeCommunicator(Communicator):
         """``lane`` 1 is the second channel of the segment, for what is started."""
         self.rank = rank
         self.size = size
+        self.machines = [range(size)]
         self._owner = Owner()
         self._segment: Segment | None = segment
         start = lane * _lane_bytes(size)
         memory = segment.buffer[start : start + layout.channel_bytes(size)]
         self._control = layout.control_blocks(memory, size)[rank : rank + 1]
         self._channel: Channel | None = open_channel(memory, rank, size)
-        self._calls = Calls()
+        self._calls: dict[Hashable, Call] = {}
         self._background: Background | None = None
         self._cross = SingleCommunicator()
         _OPEN.add(self)
@@ -81,99 +99,49 @@ class NodeCommunicator(Communicator):
         """This rank alone."""
         return self._cross
 
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """One machine with all ranks."""
-        return (self.size,)
-
-    @property
-    def node(self) -> int:
-        """The only machine."""
-        return 0
-
     # -- collectives --------------------------------------------------------------------------------------------------
-    def allreduce(self, array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> Array:
-        """Every rank combines all slots in the order of ranks; with many ranks each a part, which it hands out."""
-        channel = self._open_channel("allreduce")
-        signature, form = self._reduction(channel, "allreduce", array, op)
-        result = self._result(channel, signature, array, out)
-        source = arrays.contiguous(array)
-        if form is None:
-            self._combine_generic(channel, signature, source, op, result)
-            return result
-        target = result if result.flags.c_contiguous else np.empty(result.shape, result.dtype)
-        stranger = channel.allreduce(signature, form.element, form.how, _exported(source), _exported(target))
-        self._check(channel, stranger)
-        if target is not result:
-            np.copyto(result, target)
-        return result
+    def run(self, collective: Collective[Result], *arguments: Any) -> Result:
+        """Through the channel. If this rank must refuse its call, the others, who do not know, get an error too."""
+        channel = self._channel
+        if channel is None or self._owner.process != forks.here:
+            channel = self._open_channel(collective.name)
+        facts = collective.facts(*arguments) if collective.facts else None
+        key = (collective.name, facts) if facts else collective.name
+        call = self._calls.get(key) or self._describe(key, collective, facts or ())
+        if call.refusal:
+            self._refuse(channel, call.signature, call.refusal)
+        if collective.prepare:
+            try:
+                arguments = collective.prepare(self.size, *arguments)
+            except CommunicationError as error:
+                self._refuse(channel, call.signature, error)
+        if collective.node:
+            return collective.node(self, channel, call, *arguments)
+        assert collective.composed is not None
+        return collective.composed(self, *arguments)
 
-    def broadcast(self, array: Array, root: int = 0, *, out: Array | None = None) -> Array:
-        """Through the root's slots."""
-        channel = self._open_channel("broadcast")
-        signature = self._movement(channel, "broadcast", array, array.shape, f"root {root}")
-        self._agreed(channel, signature, arrays.check_root, root, self.size)
-        result = self._result(channel, signature, array, out)
-        target = result if result.flags.c_contiguous else np.empty(result.shape, result.dtype)
-        source = arrays.contiguous(array)
-        self._check(channel, channel.broadcast(signature, _exported(source), _exported(target), root))
-        if target is not result:
-            np.copyto(result, target)
-        return result
+    def _describe(self, key: Hashable, collective: Collective[Any], facts: tuple[Any, ...]) -> Call:
+        refusal = None
+        try:
+            if collective.check is not None:
+                collective.check(*facts)
+        except CommunicationError as error:
+            refusal = error
+        plan = None if refusal is not None or collective.plan is None else collective.plan(*facts)
+        call = Call(_signature(collective.name, facts), plan, refusal)
+        if len(self._calls) >= MAX_CACHED:
+            self._calls.clear()
+        self._calls[key] = call
+        return call
 
-    def allgather(self, array: Array) -> Array:
-        """The ranks tell each other how many rows they have, then everybody copies everybody's slots."""
-        channel = self._open_channel("allgather")
-        signature = self._movement(channel, "allgather", array, array.shape[1:], "rows")
-        self._agreed(channel, signature, arrays.check_rows, array, "allgather")
-        rows = self._values(channel, channel.exchange(signature, len(array)))
-        result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
-        row_bytes = int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize
-        sizes = [count * row_bytes for count in rows]
-        source = _exported(arrays.contiguous(array))
-        self._check(channel, channel.allgather(signature, source, _exported(result), sizes))
-        return result
-
-    def reduce_scatter(self, array: Array, op: Op = Op.SUM) -> Array:
-        """Every slot holds a piece for each rank, which combines its pieces."""
-        channel = self._open_channel("reduce_scatter")
-        signature, form = self._reduction(channel, "reduce_scatter", array, op)
-        self._agreed(channel, signature, arrays.check_rows, array, "reduce_scatter")
-        start, stop = arrays.part(len(array), self.rank, self.size)
-        if form is None:
-            whole = np.empty(array.shape, array.dtype)
-            self._combine_generic(channel, signature, arrays.contiguous(array), op, whole)
-            return whole[start:stop].copy()
-        result = np.empty((stop - start, *array.shape[1:]), array.dtype)
-        width = 2 if array.dtype.kind == "c" else 1  # complex numbers travel as pairs
-        row = int(np.prod(array.shape[1:], dtype=np.int64)) * width
-        counts = [length * row for length in arrays.part_lengths(len(array), self.size)]
-        source = _exported(arrays.contiguous(array))
-        stranger = channel.reduce_scatter(signature, form.element, form.how, source, _exported(result), counts)
-        self._check(channel, stranger)
-        return result
-
-    def alltoall(self, array: Array, splits: Sequence[int] | None = None) -> tuple[Array, NDArray[np.int64]]:
-        """Everybody tells everybody the splits, then every slot holds a piece for each rank."""
-        channel = self._open_channel("alltoall")
-        signature = self._movement(channel, "alltoall", array, array.shape[1:], "rows")
-        self._agreed(channel, signature, arrays.check_rows, array, "alltoall")
-        own = self._agreed(channel, signature, arrays.check_splits, len(array), splits, self.size)
-        matrix = np.empty((self.size, self.size), np.int64)
-        sizes = [self.size * matrix.itemsize] * self.size
-        self._check(channel, channel.allgather(signature, np.array(own, np.int64), matrix, sizes))
-        received = matrix[:, self.rank].copy()
-        result = np.empty((int(received.sum()), *array.shape[1:]), array.dtype)
-        row_bytes = int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize
-        source = _exported(arrays.contiguous(array))
-        pieces = (matrix * row_bytes).reshape(-1).tolist()
-        self._check(channel, channel.alltoall(signature, source, _exported(result), pieces))
-        return result, received
-
-    def barrier(self) -> None:
-        """One round of sequence numbers."""
-        channel = self._open_channel("barrier")
-        self._check(channel, channel.barrier(self._calls.plain("barrier()")))
+    def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:
+        """In a thread, over the second channel."""
+        self._open_channel(collective.name)
+        if self._background is None:
+            segment, rank, size = self._segment, self.rank, self.size
+            assert segment is not None
+            self._background = Background(lambda: NodeCommunicator(segment, rank, size, lane=1))
+        return self._background.submit(collective, *arguments)
 
     # -- memory, groups -----------------------------------------------------------------------------------------------
     def shared_array(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -181,9 +149,8 @@ class NodeCommunicator(Communicator):
         channel = self._open_channel("shared_array")
         wanted = np.dtype(dtype)
         extents = tuple(int(extent) for extent in (shape if isinstance(shape, tuple) else (shape,)))
-        signature = self._calls.plain(f"shared_array({extents}, {wanted})")
+        signature = layout.signature(f"shared_array({extents}, {wanted})")
         self._agreed(channel, signature, arrays.check_movable, wanted)
-        self._check(channel, channel.barrier(signature))
         num_bytes = int(np.prod(extents, dtype=np.int64)) * wanted.itemsize
         segment = self._share(num_bytes, range(self.size))
         assert segment is not None
@@ -198,9 +165,8 @@ class NodeCommunicator(Communicator):
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """The same over a segment of their own."""
         channel = self._open_channel("group")
-        signature = self._calls.plain(f"group({list(ranks)})")
+        signature = layout.signature(f"group({list(ranks)})")
         chosen = self._agreed(channel, signature, arrays.check_ranks, ranks, self.size)
-        self._check(channel, channel.barrier(signature))
         if len(chosen) == 1:
             return SingleCommunicator() if self.rank == chosen[0] else None
         segment = self._share(segment_bytes(len(chosen)), chosen)
@@ -219,17 +185,7 @@ class NodeCommunicator(Communicator):
             lambda ready: bool(self.allreduce(np.array([ready]), Op.MIN)[0]),
         )
 
-    # -- started collectives, the end ---------------------------------------------------------------------------------
-    def start(self, collective: str, *arguments: Any, **options: Any) -> Handle:
-        """In a thread, over the second channel."""
-        self._open_channel(collective)
-        check_startable(collective)
-        if self._background is None:
-            segment, rank, size = self._segment, self.rank, self.size
-            assert segment is not None
-            self._background = Background(lambda: NodeCommunicator(segment, rank, size, lane=1))
-        return self._background.submit(collective, arguments, options)
-
+    # -- the end ------------------------------------------------------------------------------------------------------
     def fail(self) -> None:
         """End all waiting in collectives that are called, on all ranks and for good: so a thread leaves that must."""
         if self._channel is not None and self._owner.is_here:
@@ -263,65 +219,31 @@ class NodeCommunicator(Communicator):
         self._owner.check(collective, self.rank)
         return self._channel
 
-    def _reduction(self, channel: Channel, collective: str, array: Array, op: Op) -> tuple[bytes, Form | None]:
-        call = self._calls.reduction(collective, array.dtype, array.shape, op)
-        if call.refusal is not None:
-            self._agreed(channel, call.signature, _raise, call.refusal)
-        return call.signature, call.form
-
-    def _movement(self, channel: Channel, collective: str, array: Array, shape: tuple[int, ...], detail: str) -> bytes:
-        signature = self._calls.movement(collective, array.dtype, shape, detail)
-        if array.dtype.hasobject:
-            self._agreed(channel, signature, arrays.check_movable, array.dtype)
-        return signature
-
-    def _result(self, channel: Channel, signature: bytes, array: Array, out: Array | None) -> Array:
-        if out is None:
-            return np.empty(array.shape, array.dtype)
-        if out is array and array.flags.writeable:
-            return out
-        result: Array = self._agreed(channel, signature, arrays.result_array, array, out)
+    def _agreed(self, channel: Channel, signature: bytes, check: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``check`` gives, after all ranks have agreed on the signature."""
+        try:
+            result = check(*arguments)
+        except CommunicationError as error:
+            self._refuse(channel, signature, error)
+        stranger = channel.barrier(signature)
+        if stranger >= 0:
+            self.raise_disagreement(channel, stranger)
         return result
 
-    def _agreed(self, channel: Channel, signature: bytes, check: Any, *arguments: Any) -> Any:
-        """What ``check`` gives. If this rank must refuse its call, the others, who do not know, get an error too."""
-        try:
-            return check(*arguments)
-        except CommunicationError as error:
-            refused = layout.signature(f"{signature[8:].decode(errors='replace')}, refused")
-            self._check(channel, channel.barrier(refused))
-            raise error from None
+    def _refuse(self, channel: Channel, signature: bytes, error: CommunicationError) -> NoReturn:
+        refused = layout.signature(f"{signature[8:].decode(errors='replace')}, refused")
+        stranger = channel.barrier(refused)
+        if stranger >= 0:
+            self.raise_disagreement(channel, stranger)
+        raise error from None
 
-    def _check(self, channel: Channel, stranger: int) -> None:
-        if stranger < 0:
-            return
+    def raise_disagreement(self, channel: Channel, stranger: int) -> NoReturn:
+        """The signature of rank ``stranger`` differs from that of rank 0."""
         calls = [channel.text(rank).decode(errors="replace") for rank in (0, stranger)]
         raise CommunicationError(
             f"ranks disagree: rank 0 called {calls[0]}, rank {stranger} called {calls[1]} (this is rank {self.rank} of "
             f"{self.size}). Every rank must call the same collectives in the same order, with arrays that fit"
         )
-
-    def _values(self, channel: Channel, values: list[int] | int) -> list[int]:
-        if isinstance(values, int):
-            self._check(channel, values)
-            return []
-        return values
-
-    def _combine_generic(self, channel: Channel, signature: bytes, source: Array, op: Op, result: Array) -> None:
-        """What channels do not combine themselves: gather a chunk of all ranks, combine it with NumPy."""
-        flat, target = source.reshape(-1), np.empty(source.size, source.dtype)
-        chunk = max(1, GENERIC_CHUNK_BYTES // source.dtype.itemsize)
-        for start in range(0, max(flat.size, 1), chunk):
-            piece = flat[start : start + chunk]
-            gathered = np.empty((self.size, piece.size), piece.dtype)
-            sizes = [piece.nbytes] * self.size
-            self._check(channel, channel.allgather(signature, _exported(piece), _exported(gathered), sizes))
-            total = gathered[0].astype(gathered.dtype.newbyteorder("="))
-            for values in gathered[1:]:
-                arrays.combine(op, total, values)
-            arrays.finish(op, total, self.size)
-            target[start : start + chunk] = total
-        np.copyto(result, target.reshape(result.shape))
 
 
 def _lane_bytes(size: int) -> int:
@@ -329,10 +251,70 @@ def _lane_bytes(size: int) -> int:
     return -(-layout.channel_bytes(size) // layout.PAGE_BYTES) * layout.PAGE_BYTES
 
 
-def _exported(array: Array) -> Array:
-    """The array in a form whose memory C++ can ask for: dtypes that Python has no letter for become bytes."""
-    return array if array.dtype.kind in "biuf" or array.dtype.char in "FD" else array.reshape(-1).view(np.uint8)
+def _signature(collective: str, facts: tuple[Any, ...]) -> bytes:
+    """Of a call, in words that people can read."""
+    return layout.signature(f"{collective}({', '.join(map(_fact_text, facts))})")
 
 
-def _raise(error: CommunicationError) -> None:
-    raise error
+def _fact_text(fact: Any) -> str:
+    if isinstance(fact, np.dtype):
+        return dtype_text(fact)
+    if isinstance(fact, Op):
+        return fact.value
+    return f"shape {fact}" if isinstance(fact, tuple) else str(fact)
+
+
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """A name that tells dtypes apart whose bytes differ."""
+    if dtype.names is not None:
+        return str(dtype.descr)
+    return dtype.name if dtype.isnative else dtype.str
+
+
+# -- how the ranks of a local job find each other: through a directory of their own that the launcher has made --------
+def meet_in_directory(job: str, rank: int, num_bytes: int) -> Segment:
+    """The first segment of a job: rank 0 makes it and leaves its token in the directory, the others wait for that."""
+    directory = Path(job)
+    if not directory.is_dir():
+        raise CommunicationError(
+            f"RINGLET_JOB names '{job}', which is no directory: the launcher makes it. Start ranks with: ringlet run"
+        )
+    if rank != 0:
+        return attach_segment(_wait_for_token(directory, rank))
+    segment = create_segment(num_bytes)
+    try:
+        with replacing(directory / TOKEN_FILE, durable=False) as draft, open(draft, "xb", opener=_private) as file:
+            file.write(segment.token)
+    except OSError as error:
+        raise CommunicationError(
+            f"the ranks cannot meet in {directory}: {error.strerror}; {len(segment.token)} bytes are needed, "
+            f"{free_bytes(directory)}. Make room there, or set TMPDIR to a directory that has it"
+        ) from error
+    return segment
+
+
+def _wait_for_token(directory: Path, rank: int) -> bytes:
+    path, pause = directory / TOKEN_FILE, _FIRST_PAUSE
+    deadline = time.monotonic() + SECONDS_TO_MEET
+    while True:
+        with suppress(FileNotFoundError):
+            return path.read_bytes()
+        if not _launcher_is_there():
+            raise RankFailedError(f"rank {rank} waited for rank 0, but the launcher has ended: start the job again")
+        if time.monotonic() > deadline:
+            raise RankFailedError(
+                f"rank {rank} has waited {SECONDS_TO_MEET:.0f} s for rank 0, which never came. "
+                "Every rank must run ringlet.init() (or the same command) at about the same time"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _launcher_is_there() -> bool:
+    """Also true if no one said who it is."""
+    text = os.environ.get(LAUNCHER_PID, "")
+    return not (text.isascii() and text.isdecimal()) or is_running(int(text))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""One rank alone: a real communicator whose collectives have nobody to talk to, so no code asks "distributed?"."""
+"""One rank alone: a real communicator whose collectives have no one to talk to, so no code asks "distributed?"."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from ringlet.comm import arrays
-from ringlet.comm.background import BackgroundHandle, check_startable
-from ringlet.comm.contract import Array, Communicator, Handle, Op
-from ringlet.comm.streams import flush_streams
+from ringlet.comm.collective import Array, BackgroundHandle, Collective, Result
+from ringlet.comm.contract import Communicator, Handle
 from ringlet.comm.window import LocalWindow, Window
 from ringlet.errors import CommunicationError
+from ringlet.output_streams import flush_streams
 
 ALIGNMENT = 64
 """Bytes: the size of a cache line and of the widest vector."""
@@ -29,6 +29,7 @@ class SingleCommunicator(Communicator):
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
+        self.machines = [[0]]
         self._closed = False
 
     @property
@@ -41,54 +42,19 @@ class SingleCommunicator(Communicator):
         """Itself."""
         return self
 
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """One machine with one rank."""
-        return (1,)
+    def run(self, collective: Collective[Result], *arguments: Any) -> Result:
+        """By what it does for a rank alone."""
+        self._check_open(collective.name)
+        function = collective.single or collective.composed
+        assert function is not None
+        return function(self, *collective.checked(1, arguments))
 
-    @property
-    def node(self) -> int:
-        """The only machine."""
-        return 0
-
-    def allreduce(self, array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> Array:
-        """The array itself, copied."""
-        self._check_open("allreduce")
-        arrays.check_reduction(array.dtype, op)
-        return _copied(array, out)
-
-    def broadcast(self, array: Array, root: int = 0, *, out: Array | None = None) -> Array:
-        """The array itself, copied."""
-        self._check_open("broadcast")
-        arrays.check_movable(array.dtype)
-        arrays.check_root(root, 1)
-        return _copied(array, out)
-
-    def allgather(self, array: Array) -> Array:
-        """The array itself, copied."""
-        self._check_open("allgather")
-        arrays.check_movable(array.dtype)
-        arrays.check_rows(array, "allgather")
-        return _copied(array, None)
-
-    def reduce_scatter(self, array: Array, op: Op = Op.SUM) -> Array:
-        """The array itself, copied."""
-        self._check_open("reduce_scatter")
-        arrays.check_reduction(array.dtype, op)
-        arrays.check_rows(array, "reduce_scatter")
-        return _copied(array, None)
-
-    def alltoall(self, array: Array, splits: Sequence[int] | None = None) -> tuple[Array, NDArray[np.int64]]:
-        """The array itself, copied."""
-        self._check_open("alltoall")
-        arrays.check_movable(array.dtype)
-        arrays.check_rows(array, "alltoall")
-        received = np.array(arrays.check_splits(len(array), splits, 1), np.int64)
-        return _copied(array, None), received
-
-    def barrier(self) -> None:
-        """Nobody to wait for."""
-        self._check_open("barrier")
+    def begin(self, collective: Collective[Any], *arguments: Any) -> Handle:
+        """Run it at once; errors are raised by the handle, as among many."""
+        self._check_open(collective.name)
+        handle = BackgroundHandle()
+        handle.run(lambda: self.run(collective, *arguments))
+        return handle
 
     def shared_array(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
         """An array of this rank alone: zeros, aligned."""
@@ -105,14 +71,6 @@ class SingleCommunicator(Communicator):
         self._check_open("group")
         arrays.check_ranks(ranks, 1)
         return SingleCommunicator()
-
-    def start(self, collective: str, *arguments: Any, **options: Any) -> Handle:
-        """Run it at once; errors are raised by the handle, as among many."""
-        check_startable(collective)
-        self._check_open(collective)
-        handle = BackgroundHandle()
-        handle.run(lambda: getattr(self, collective)(*arguments, **options))
-        return handle
 
     def abort(self, exit_code: int) -> None:
         """End this process at once."""
@@ -136,9 +94,3 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
     memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + num_bytes].view(wanted).reshape(shape)
-
-
-def _copied(array: Array, out: Array | None) -> Array:
-    result = arrays.result_array(array, out)
-    np.copyto(result, array)
-    return result

@@ -19,17 +19,16 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ringlet.comm.contract import Array, Communicator, Op
-from ringlet.comm.environments import World
+from ringlet.comm.collective import Array, Op
+from ringlet.comm.contract import Communicator
+from ringlet.comm.environments import ADDRESS, World, stay_on_this_machine
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
-from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
 from ringlet.comm.memory import machine_id
-from ringlet.comm.streams import flush_streams
 from ringlet.comm.window import Window
-from ringlet.comm.wire import Bytes, Wire
-from ringlet.comm.wired import WiredCommunicator
+from ringlet.comm.wire import Bytes, Wire, WiredCommunicator
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner, never_destroy_in_copies
+from ringlet.output_streams import flush_streams
 
 PATIENCE = timedelta(minutes=30)
 """How long a collective waits for ranks that do not come: PyTorch's own default."""
@@ -96,6 +95,36 @@ def _own_store(group: Any, rank: int, backend: str) -> Any:
     tensor = torch.from_numpy(address).to(_device(torch, backend))
     torch.distributed.broadcast(tensor, torch.distributed.get_global_rank(group, 0), group=group)
     return store or join_store(tensor.cpu().numpy().tobytes().rstrip(b"\0").decode(), timeout=PATIENCE)
+
+
+def open_store(host: str, *, only_here: bool, timeout: timedelta, size: int | None = None) -> tuple[Any, str]:
+    """A store of ``torch.distributed`` that this rank keeps, and ``port host`` to find it by.
+
+    ``only_here``: all ranks are on this machine, and no one else can connect to it. (By itself PyTorch's store listens
+    on all interfaces, whatever host it is told.)
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    options: dict[str, Any] = {"is_master": True, "timeout": timeout, "wait_for_workers": False}
+    port = 0
+    if only_here:
+        host = ADDRESS
+        listener = socket.create_server((ADDRESS, 0))
+        port = listener.getsockname()[1]
+        options["master_listen_fd"] = listener.detach()  # which belongs to the store from now on
+    store = TCPStore(host, port, size, **options)
+    never_destroy_in_copies(store)
+    return store, f"{store.port} {host}"
+
+
+def join_store(address: str, *, timeout: timedelta, size: int | None = None) -> Any:
+    """The store that another rank keeps, by its ``port host``."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    port, _, host = address.partition(" ")
+    store = TCPStore(host, int(port), size, is_master=False, timeout=timeout)
+    never_destroy_in_copies(store)
+    return store
 
 
 def _is_one_machine(torch: Any, group: Any, backend: str) -> bool:

@@ -37,7 +37,7 @@ class Window(ABC):
 
     @abstractmethod
     def locked(self, num_bytes: int | None = None) -> AbstractContextManager[Bytes]:
-        """Within: nobody else is; gives the first ``num_bytes`` (default: all), changes of which others will see."""
+        """Within: no other rank is; gives the first ``num_bytes`` (default: all), changes of which others will see."""
 
 
 @final
@@ -73,7 +73,7 @@ class LocalWindow(Window):
 
 
 def _open_lock(comm: Communicator) -> int:
-    """A file that all ranks of a machine have open and nobody can find; every rank must call."""
+    """A file that all ranks of a machine have open and no one can find; every rank must call."""
     path, descriptor, problem = b"", -1, ""
     try:
         if comm.rank == 0:

@@ -1,6 +1,7 @@
 """The communicator of the whole process, for scripts: ``ringlet.init()``, ``ringlet.rank()``, ``ringlet.allreduce(x)``.
 
-Works in any script, under any launcher and without one (then there is one rank). Values may be arrays or anything NumPy
+:func:`connect` finds the other ranks of this job, whatever started them, and makes the communicator that fits. All this
+works in any script, under any launcher and without one (then there is one rank). Values may be arrays or anything NumPy
 makes arrays of; results are NumPy arrays, and numbers for numbers. Every rank must call the same functions in the same
 order.
 """
@@ -8,15 +9,24 @@ order.
 from __future__ import annotations
 
 import atexit
+import os
+import sys
+import traceback
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringlet.comm.connect import abort_on_exception, connect
+from ringlet.comm import environments
 from ringlet.comm.contract import Array, Communicator, Handle, Op
-from ringlet.errors import RingletError, UnknownNameError
+from ringlet.comm.single import SingleCommunicator
+from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RingletError, UnknownNameError
+from ringlet.forks import Owner
+
+KINDS = ("auto", "single", "node", "mpi", "torch")
+"""Names of communicators; ``auto`` picks one by the launcher."""
 
 _connection: Communicator | None = None
 """Made once: launchers let ranks meet only once."""
@@ -31,7 +41,7 @@ class NotInitializedError(RingletError, ValueError):
 def init(kind: str = "auto", *, gpus: bool = True) -> None:
     """Find the other ranks; every rank must call. Harmless when repeated. ``gpus``: see :func:`connect`.
 
-    From now on an exception that nobody catches ends all ranks: the others would wait for this one forever.
+    From now on an exception that no one catches ends all ranks: the others would wait for this one forever.
     """
     global _communicator, _connection
     if _communicator is not None:
@@ -70,7 +80,7 @@ def is_initialized() -> bool:
 
 
 def communicator(*, gpus: bool = True) -> Communicator:
-    """The communicator of all ranks; calls :func:`init` if nobody has."""
+    """The communicator of all ranks; calls :func:`init` if no one has."""
     init(gpus=gpus)
     return _initialized()
 
@@ -204,3 +214,75 @@ def _like(value: ArrayLike, result: Array, out: Array | None) -> Any:
     if out is not None or isinstance(value, np.ndarray) or result.ndim:
         return result
     return result[()] if isinstance(value, np.generic) else result.item()
+
+
+# -- how ranks find each other, and what becomes of the others when one fails ----------------------------------------
+def connect(kind: str = "auto", *, gpus: bool = True) -> Communicator:
+    """The communicator of all ranks of this job; every rank must call.
+
+    ``auto`` goes by the launcher: shared memory under Ringlet's own, MPI under mpiexec, mpirun and srun,
+    ``torch.distributed`` under torchrun, and a single rank where there is no launcher. Without ``gpus`` none is used,
+    as NCCL would under torchrun.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError("communicator", kind, KINDS)
+    world = environments.detect()
+    chosen = kind
+    if kind == "auto":
+        chosen = "single" if world is None else environments.launcher_of(world).communicator
+    if chosen == "single":
+        return SingleCommunicator()
+    if chosen == "node":
+        return _join_node(world)
+    if chosen == "mpi":
+        from ringlet.comm.mpi import join_mpi
+
+        return join_mpi(world)
+    from ringlet.comm.torch_distributed import join_torch
+
+    return join_torch(world, gpus=gpus)
+
+
+def abort_on_exception(communicator: Communicator) -> None:
+    """From now on an exception that no one catches ends all ranks, after its report: the others would wait forever."""
+    owner = Owner()
+
+    def report_and_abort(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not owner.is_here:  # the end of a copy is no failure of the rank
+            sys.__excepthook__(kind, error, trace)
+            return
+        try:
+            print_failure(communicator, kind, error, trace)
+        finally:
+            communicator.abort(exit_code_of(error))
+
+    if communicator.size > 1:
+        sys.excepthook = report_and_abort
+
+
+def print_failure(
+    communicator: Communicator, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Say on the error output which rank failed and how: a user's mistake in a line, anything else with its trace."""
+    where = f"rank {communicator.rank} of {communicator.size} on {os.uname().nodename} failed:\n"
+    lines = [f"{error}\n"] if isinstance(error, RingletError) else traceback.format_exception(kind, error, trace)
+    sys.stderr.write(where + "".join(lines))
+    sys.stderr.flush()
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The code with which a process leaves after ``error``."""
+    if isinstance(error, RingletError):
+        return error.exit_code
+    return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
+
+
+def _join_node(world: environments.World | None) -> Communicator:
+    if world is None or world.launcher != "local":
+        raise CommunicationError(
+            "the communicator 'node' was asked for, but this process was not started by Ringlet's own launcher "
+            "(RINGLET_JOB is not set). Start it with: ringlet run --launcher local -n 2 script.py"
+        )
+    from ringlet.comm.node import join_node
+
+    return join_node(os.environ[environments.JOB], world.rank, world.size)

@@ -37,7 +37,7 @@ from ringlet.database.statements import (
 from ringlet.errors import UnknownNameError, UsageError
 from ringlet.inference.artifact import Artifact
 from ringlet.inference.predictor import BATCH_SIZE
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 
 _BLOB = "from_hex('{}')"
 _KINDS = {"BLOB": "blob", "VARCHAR": "text"}

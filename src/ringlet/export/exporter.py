@@ -20,7 +20,7 @@ from ringlet.export.samples import SampleFinder
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
 from ringlet.inference.description import WEIGHTS, Description, Weights, describe
 from ringlet.io.storage import Address, Place, open_location, place_of
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 from ringlet.training.devices import blas_threads
 from ringlet.training.loaded_model import LoadedModel, load_model
 from ringlet.training.run_directory import MODEL

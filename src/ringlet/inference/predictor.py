@@ -27,7 +27,7 @@ from ringlet.errors import DataError, UsageError
 from ringlet.inference.artifact import Artifact, Outputs
 from ringlet.inference.description import Description
 from ringlet.inference.preprocessing import Size
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 
 THRESHOLD = 0.5
 _NOT_FINITE = "the network's outputs are not finite numbers: its weights are damaged, or training has diverged"

@@ -1,9 +1,9 @@
 """Starting ranks: takes a command and a :class:`LaunchPlan`, gives the job's exit code.
 
-``starting`` chooses MPI (``mpiexec`` finds the program, ``mpi`` runs it, ``relay`` stands beside each rank) or plain
-processes (``local``). ``supervise`` is the loop, ``job`` knows who failed first, ``output`` where lines go,
-``worker`` what each rank runs, ``restarts`` whether all are started again. ``function`` calls a function on all ranks
-and brings back what it returns.
+``starting`` chooses MPI (``mpiexec`` finds the program, ``mpi`` runs it and stands beside each rank) or plain
+processes (``local``). ``job`` has the loop and knows who failed first, ``messages`` what ranks report, ``output`` where
+lines go, ``worker`` what each rank runs, ``restarts`` whether all are started again. ``function`` calls a function on
+all ranks and brings back what it returns. ``resources`` says how many cores and how much memory there are.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringlet.launch.function import run
-    from ringlet.launch.hosts import Host, parse_hosts, read_hostfile
     from ringlet.launch.messages import is_rank
-    from ringlet.launch.plan import LaunchPlan, must_start
+    from ringlet.launch.plan import Host, LaunchPlan, must_start, parse_hosts, read_hostfile
     from ringlet.launch.starting import relaunch, start
 
 _HOMES = {
-    "Host": "hosts",
+    "Host": "plan",
     "LaunchPlan": "plan",
     "is_rank": "messages",
     "must_start": "plan",
-    "parse_hosts": "hosts",
-    "read_hostfile": "hosts",
+    "parse_hosts": "plan",
+    "read_hostfile": "plan",
     "relaunch": "starting",
     "run": "function",
     "start": "starting",

@@ -2,7 +2,8 @@
 
 Ranks find the function by its name: in its module, in the script that calls (which is loaded under another name than
 ``__main__``), or, where there is no file as in a notebook, by its source text. Arguments and results are files; see
-``io.encoding``.
+``io.encoding``. ``python -m ringlet.launch.function FOLDER`` is a rank's side: load the function, call it, write its
+result.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import contextlib
 import dis
 import inspect
 import json
+import linecache
+import runpy
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ringlet.comm import environments
-from ringlet.errors import RankFailedError, UsageError
+from ringlet.errors import CommunicationError, RankFailedError, UsageError
 from ringlet.io import encoding
-from ringlet.launch.frames import STDOUT
-from ringlet.launch.hosts import parse_hosts
+from ringlet.launch.messages import STDOUT
 from ringlet.launch.plan import LaunchPlan
-from ringlet.launch.starting import execute
 
 SCRIPT_NAME = "__ringlet_main__"
 """``__name__`` of a script while ranks load it."""
@@ -53,6 +54,8 @@ def run(
             f"ringlet.run starts workers, but this process is itself worker {world.rank} of {world.size}. In a script, "
             f'call it under `if __name__ == "__main__":`, so that workers which load the script do not call it'
         )
+    from ringlet.launch.starting import execute  # which ranks that load this module have no use for
+
     where = describe(function)
     with tempfile.TemporaryDirectory(prefix="ringlet-run-") as name:
         folder = Path(name)
@@ -60,57 +63,14 @@ def run(
         encoding.save(list(arguments), folder / "arguments", "argument ")
         encoding.save(keywords, folder / "keywords", "argument ")
         plan = LaunchPlan(num_workers, launcher=launcher)
-        outcome = execute(["-m", "ringlet.launch.called", name], plan, _write, tell=lambda _text: None, seconds=timeout)
+        outcome = execute(
+            ["-m", "ringlet.launch.function", name], plan, _write, tell=lambda _text: None, seconds=timeout
+        )
         if outcome.exit_code:
             if outcome.failure is None and outcome.exit_code == 130:
                 raise KeyboardInterrupt
             raise RankFailedError(outcome.failure or f"the workers left with exit code {outcome.exit_code}")
         return [encoding.load(folder / f"result{rank}") for rank in range(num_workers)]
-
-
-def run_like_horovod(
-    func: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    num_proc: int | None = None,
-    hosts: str | None = None,
-    *,
-    np: int | None = None,
-    **options: Any,
-) -> list[Any]:
-    """``horovod.run``: :func:`run` with Horovod's arguments; ``np`` is their old name of ``num_proc``.
-
-    ``hosts`` may name this machine only: functions and their values do not travel. ``options`` about logs, networks and
-    time-outs of the start are accepted; there is nothing here that they would change.
-    """
-    unknown = options.keys() - _HOROVOD_OPTIONS
-    if unknown:
-        raise UsageError(f"unknown argument {', '.join(sorted(unknown))}. Known: {', '.join(sorted(_HOROVOD_OPTIONS))}")
-    machines = parse_hosts(hosts) if hosts is not None else ()
-    if not all(host.is_this_machine for host in machines):
-        raise UsageError(f"a function can be run on this machine only, not on {hosts}: use `ringlet run --hosts`")
-    wished = num_proc if num_proc is not None else np
-    num_workers = wished if wished is not None else sum(host.slots for host in machines) or 1
-    launcher = "mpi" if options.get("use_mpi") else "auto"
-    return run(func, *args, num_workers=num_workers, launcher=launcher, **(kwargs or {}))
-
-
-_HOROVOD_OPTIONS = frozenset(
-    {
-        "disable_cache",
-        "executable",
-        "gloo_timeout_seconds",
-        "mpi_args",
-        "network_interface",
-        "output_filename",
-        "ssh_identity_file",
-        "ssh_port",
-        "start_timeout",
-        "use_gloo",
-        "use_mpi",
-        "verbose",
-    }
-)
 
 
 def describe(function: Callable[..., Any]) -> dict[str, Any]:
@@ -177,3 +137,53 @@ def _write(stream: int, data: bytes) -> None:
     with contextlib.suppress(OSError):  # the next print of the caller's program meets it too
         target.write(data.decode(errors="replace"))
         target.flush()
+
+
+# -- in a rank -------------------------------------------------------------------------------------------------------
+def main() -> None:
+    """Call the function that the folder describes."""
+    folder = Path(sys.argv[1])
+    world = environments.detect()
+    if world is None:
+        raise CommunicationError(
+            "this module is started by ringlet.run as a rank; no launcher is found in the environment"
+        )
+    where = json.loads((folder / "function.json").read_text(encoding="utf-8"))
+    sys.path[:] = where["path"]
+    function = _find(where)
+    arguments, keywords = encoding.load(folder / "arguments"), encoding.load(folder / "keywords")
+    result = function(*arguments, **keywords)
+    encoding.save(result, folder / f"result{world.rank}", f"the result of rank {world.rank}")
+
+
+def _find(where: dict[str, Any]) -> Any:
+    if where["kind"] == "module":
+        found: Any = import_module(where["module"])
+    elif where["kind"] == "file":
+        found = _Namespace(runpy.run_path(where["file"], run_name=SCRIPT_NAME))
+    else:
+        found = _Namespace(_compiled(where))
+    for part in where["name"].split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _compiled(where: dict[str, Any]) -> dict[str, Any]:
+    """The names that the function's own text defines; its lines are kept for tracebacks."""
+    source, name = where["source"], f"<source of {where['name']}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": SCRIPT_NAME}
+    namespace |= {alias: import_module(module) for alias, module in where["imports"].items()}
+    exec(compile(source, name, "exec"), namespace)  # noqa: S102  the caller's own text, written by it a moment ago
+    return namespace
+
+
+class _Namespace:
+    """Names as attributes."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.__dict__.update(names)
+
+
+if __name__ == "__main__":
+    main()

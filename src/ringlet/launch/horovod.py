@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ringlet
 from ringlet.comm.environments import World
@@ -25,6 +26,23 @@ _SAME_VALUES = {
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "RINGLET_STALL_ERROR_SECONDS",
 }
 _NEVER = "0"
+_RUN_OPTIONS = frozenset(
+    {
+        "disable_cache",
+        "executable",
+        "gloo_timeout_seconds",
+        "mpi_args",
+        "network_interface",
+        "output_filename",
+        "ssh_identity_file",
+        "ssh_port",
+        "start_timeout",
+        "use_gloo",
+        "use_mpi",
+        "verbose",
+    }
+)
+"""Arguments of ``horovod.run`` about logs, networks and the start, which change nothing here."""
 
 
 def translated(environ: Mapping[str, str]) -> dict[str, str]:
@@ -63,3 +81,33 @@ def tell_place(world: World | None, environ: MutableMapping[str, str] = os.envir
         "CROSS_SIZE": -(-here.size // local_size),
     }
     environ.update({f"HOROVOD_{name}": str(value) for name, value in places.items()})
+
+
+def run_like_horovod(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    hosts: str | None = None,
+    *,
+    np: int | None = None,
+    **options: Any,
+) -> list[Any]:
+    """``horovod.run``: ``ringlet.run`` with Horovod's arguments; ``np`` is their old name of ``num_proc``.
+
+    ``hosts`` may name this machine only: functions and their values do not travel. ``options`` about logs, networks and
+    time-outs of the start are accepted; there is nothing here that they would change.
+    """
+    from ringlet.launch.function import run
+    from ringlet.launch.plan import parse_hosts
+
+    unknown = options.keys() - _RUN_OPTIONS
+    if unknown:
+        raise UsageError(f"unknown argument {', '.join(sorted(unknown))}. Known: {', '.join(sorted(_RUN_OPTIONS))}")
+    machines = parse_hosts(hosts) if hosts is not None else ()
+    if not all(host.is_this_machine for host in machines):
+        raise UsageError(f"a function can be run on this machine only, not on {hosts}: use `ringlet run --hosts`")
+    wished = num_proc if num_proc is not None else np
+    num_workers = wished if wished is not None else sum(host.slots for host in machines) or 1
+    launcher = "mpi" if options.get("use_mpi") else "auto"
+    return run(func, *args, num_workers=num_workers, launcher=launcher, **(kwargs or {}))

@@ -1,17 +1,21 @@
-"""What becomes of a job: who failed first, when the others have to go, and with which code all of it ends."""
+"""What becomes of a job: who failed first, when the others have to go, and with which code all of it ends.
+
+:func:`supervise` is the launcher's loop: pass on what ranks print, forward signals once, and leave no rank behind.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
+from ringlet import signals
 from ringlet.errors import EXIT_FAILED, EXIT_RANK_DIED
-from ringlet.launch.frames import MESSAGES
-from ringlet.launch.messages import MessageReader
+from ringlet.launch.messages import MESSAGES, MessageReader
 from ringlet.launch.output import Output
 
 FAILED_SECONDS = 2.0
@@ -21,6 +25,7 @@ LEFT_SECONDS = 5.0
 ASKED_SECONDS = 60.0
 """… after a rank left because all were asked to: others may still be saving."""
 SIGNAL_BASE = 128
+_TICK_SECONDS = 0.1
 _MAX_CAUSE = 400
 _SIGNAL_HINTS = {
     signal.SIGKILL: "Often the system ran out of memory: try a smaller batch or fewer workers.",
@@ -181,6 +186,59 @@ class Job:
             return Outcome(code, None, cause)
         missed = " while others waited for it" if self.killing or self._failed else ""
         return Outcome(code, f"{self._places[rank]} left with exit code {code}{missed}", cause)
+
+
+class Ranks(Protocol):
+    """Ranks that have been started, by whatever means."""
+
+    @property
+    def running(self) -> bool:
+        """Whether any process is left."""
+
+    def pump(self, job: Job, seconds: float) -> None:
+        """Tell ``job`` what happens within ``seconds``."""
+
+    def forward(self, number: int) -> None:
+        """Send a signal to every rank."""
+
+    def kill(self) -> None:
+        """End all ranks at once; may be called again."""
+
+    def close(self) -> None:
+        """End what still runs and let go of everything."""
+
+
+def supervise(ranks: Ranks, job: Job, caught: list[int]) -> Outcome:
+    """Run the job to its end; ``caught`` has signals to the launcher. However this is left, no rank is left behind."""
+    try:
+        while ranks.running:
+            ranks.pump(job, _TICK_SECONDS)
+            while caught:
+                _ask(ranks, job, caught.pop(0))
+            job.tick()
+            if job.is_over:
+                job.killing = job.killing or not job.all_returned
+                ranks.kill()
+    finally:
+        ranks.close()
+    return job.conclude()
+
+
+def _ask(ranks: Ranks, job: Job, number: int) -> None:
+    """The first signal is forwarded, so that ranks can save and leave; the second ends them."""
+    if job.asked is None:
+        job.asked = number
+        ranks.forward(number)
+    else:
+        job.kill_in(0)
+
+
+@contextlib.contextmanager
+def caught_signals() -> Iterator[list[int]]:
+    """What ranks are to get for the signals that arrive, in a list: the request to leave, then those that insist."""
+    caught: list[int] = []
+    with signals.handled(lambda number, _insists: caught.append(signals.FORWARDED[number])):
+        yield caught
 
 
 def _describe_signal(number: int, out_of_memory: bool) -> tuple[str, str]:

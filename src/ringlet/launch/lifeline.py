@@ -1,4 +1,9 @@
-"""Processes that do not outlive the one that started them, however that ended."""
+"""Processes that do not outlive the one that started them, however that ended.
+
+``python -m ringlet.launch.lifeline PARENT PROGRAM ARGUMENTS…`` becomes a program that ends with its parent: mpiexec
+does not notice when the process that started it is killed; started in this way it is killed as well, and then ends its
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +37,13 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Never returns."""
+    die_with_parent(int(sys.argv[1]))
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606  the point of this module; no shell is involved
+
+
+if __name__ == "__main__":
+    main()

@@ -7,16 +7,20 @@ passed when they are complete, as they would look when finished: of a bar that r
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
 from ringlet.errors import UsageError
 from ringlet.io.disk import Appender, Saving
-from ringlet.launch.frames import STDERR, STDOUT
+from ringlet.launch.messages import STDERR, STDOUT
 
+TERMINAL_VARIABLE = "RINGLET_TERMINAL"
+"""Tells rank 0 about the launcher's terminal, since its own error output is a pipe."""
 _MOVEMENT = re.compile(rb"\x1b\[[0-9;?]*[A-Za-ln-z]|\x1b[78=>]")
 """Escape codes that move the cursor or change the screen; colours stay."""
 _LONGEST_LINE = 1 << 16
@@ -177,3 +181,15 @@ class Files:
         """Close all files."""
         for file in self._files.values():
             file.close()
+
+
+def terminal_environment(output: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """``RINGLET_TERMINAL=120x40+color`` if rank 0's error output will reach a terminal as it is, else nothing."""
+    try:
+        if output != "plain" or not os.isatty(sys.stderr.fileno()):
+            return {}
+        size = os.get_terminal_size(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):
+        return {}
+    plain = environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb"
+    return {TERMINAL_VARIABLE: f"{size.columns}x{size.lines}{'' if plain else '+color'}"}

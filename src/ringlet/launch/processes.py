@@ -1,25 +1,29 @@
-"""Processes of ranks on this machine: their start, the streams that come out of them, and their end."""
+"""Processes of ranks on this machine: their start, the streams that come out of them, their end, their job's folder."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ringlet
-from ringlet.launch.frames import MESSAGES, STDERR, STDOUT
-from ringlet.launch.memory import MemoryWatch
+from ringlet.io.disk import try_lock
+from ringlet.launch.messages import MESSAGES, REPORT_VARIABLE, STDERR, STDOUT
+from ringlet.launch.resources import MemoryWatch
 
-REPORT_VARIABLE = "RINGLET_REPORT"
-"""Number of the file descriptor on which a rank reports to the process that started it."""
 _READ_BYTES = 1 << 16
 _TICK_SECONDS = 0.05
+_FOLDER_PREFIX = "ringlet-job-"
+_LOCK = "lock"
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -39,7 +43,7 @@ def python_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def start_guarded(command: Sequence[str], environ: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own that ends when this process does; ``output`` is for both its streams."""
     return subprocess.Popen(  # noqa: S603  a list of words, no shell
-        python_command("ringlet.launch.guard", str(os.getpid()), *command),
+        python_command("ringlet.launch.lifeline", str(os.getpid()), *command),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -168,3 +172,40 @@ class Processes:
                 self._forget(rank, stream)
         self._running.clear()
         self._selector.close()
+
+
+class JobFolder:
+    """An empty folder private to a job and this user. As long as its lock is held, the job lives.
+
+    It is removed with the job; what a killed launcher has left is removed by the next one.
+    """
+
+    def __init__(self) -> None:
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+        self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        (self.path / "new").rename(self.path / _LOCK)
+
+    def close(self) -> None:
+        """Remove it. Safe to call twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _sweep(parent: Path) -> None:
+    """Remove folders of this user's jobs whose launcher has ended: no one holds their lock."""
+    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid() and not folder.is_symlink() and _is_abandoned(folder / _LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(lock: Path) -> bool:
+    descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        return try_lock(descriptor) is True
+    finally:
+        os.close(descriptor)

@@ -81,10 +81,10 @@ class CheckpointWatch:
 
     folder: Path
     is_elsewhere: bool = False
-    """Whether the checkpoints may be on another machine, where nobody can look."""
+    """Whether the checkpoints may be on another machine, where no one can look."""
 
     def token(self) -> Token | None:
-        """Which checkpoints there are; None if that cannot be known. One that was written anew counts as another."""
+        """Which checkpoints there are; None if that cannot be known. One that was written again counts as another."""
         found = set()
         try:
             with os.scandir(self.folder) as entries:

@@ -13,17 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ringlet.errors import EXIT_RANK_DIED, UsageError
-from ringlet.launch.frames import STDERR
-from ringlet.launch.job import SIGNAL_BASE, Job, Outcome
+from ringlet.launch.job import SIGNAL_BASE, Job, Outcome, Ranks, caught_signals, supervise
 from ringlet.launch.local import LocalRanks, PlainProcesses
+from ringlet.launch.messages import STDERR
 from ringlet.launch.mpi import MpiRanks
-from ringlet.launch.mpiexec import MPIEXEC_VARIABLE, MpiLauncher, find_mpi, mpi_library
-from ringlet.launch.output import Write, create_output
+from ringlet.launch.mpiexec import MPIEXEC_VARIABLE, MpiLauncher, answering_hosts, find_mpi, mpi_library, without_absent
+from ringlet.launch.output import Write, create_output, terminal_environment
 from ringlet.launch.plan import LaunchPlan, must_start
-from ringlet.launch.probe import answering_hosts, without_absent
 from ringlet.launch.restarts import CheckpointWatch, Supervisor, attempt_environment, restart_delay
-from ringlet.launch.supervise import Ranks, caught_signals, supervise
-from ringlet.launch.terminal import terminal_environment
 from ringlet.output_streams import write_all
 
 Command = Callable[[LaunchPlan, bool], Sequence[str]]

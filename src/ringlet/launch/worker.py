@@ -1,7 +1,7 @@
 """``python -m ringlet.launch.worker PARENT TARGET…``: what every rank of a launched job runs.
 
 TARGET is a script or ``-m module``, with its arguments, and runs as Python itself would run it. What differs is its
-end: an exception that nobody catches is reported to the launcher, which tells it once and ends all ranks, instead of
+end: an exception that no one catches is reported to the launcher, which tells it once and ends all ranks, instead of
 leaving the others to wait for this one.
 """
 
@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import NoReturn
 
 from ringlet.comm import environments
-from ringlet.comm.streams import flush_streams
 from ringlet.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommunicationError, RankFailedError, RingletError
 from ringlet.forks import Owner
 from ringlet.launch import horovod, messages
 from ringlet.launch.lifeline import die_with_parent
 from ringlet.libraries import remedy
+from ringlet.output_streams import flush_streams
 
 EXIT_KEYBOARD = 130
 _WAIT_SECONDS = 60.0
@@ -145,7 +145,7 @@ def _fail(error: BaseException) -> NoReturn:
 
 
 def failure_text(error: BaseException) -> str:
-    """The message of an error that a user can mend; of any other the traceback, without the frames of this module."""
+    """The message of an error that a user can fix; of any other the traceback, without the frames of this module."""
     if isinstance(error, RingletError):
         return str(error)
     text = "".join(traceback.format_exception(type(error), error, _own_frames_removed(error.__traceback__))).rstrip()

@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from ringlet.comm import arrays
-from ringlet.comm.calls import dtype_text
 from ringlet.comm.contract import Op
+from ringlet.comm.node import dtype_text
 from ringlet.errors import CommunicationError
 from ringlet.named.adasum import is_power_of_two
 from ringlet.named.requests import Reduction, Request

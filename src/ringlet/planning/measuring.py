@@ -28,8 +28,7 @@ from ringlet.comm.contract import Op
 from ringlet.config import RunConfig
 from ringlet.kernels.contract import padded_lanes
 from ringlet.launch import run
-from ringlet.launch.available import total_bytes
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import total_bytes, usable_cores
 from ringlet.planning.speed import MachineSpeed
 from ringlet.strategies.synchronous import SyncConfig
 from ringlet.timeline import PHASES

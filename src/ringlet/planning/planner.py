@@ -12,7 +12,7 @@ from ringlet.config import RunConfig
 from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Dataset
 from ringlet.errors import RingletError, UsageError
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
 from ringlet.planning.advice import Advice, Goal, advise, better_batch, binding, series

@@ -20,7 +20,7 @@ from ringlet.data import Dataset
 from ringlet.engines.engine import ENGINES
 from ringlet.engines.keras import BACKENDS
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 from ringlet.models.spec import ModelSpec
 from ringlet.study.grid import Cell, build_cells, global_batch
 from ringlet.study.options import (

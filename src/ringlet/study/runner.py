@@ -20,8 +20,8 @@ from typing import Any
 
 from ringlet.config.sources import is_option
 from ringlet.errors import EXIT_OK, DataError
+from ringlet.launch.job import caught_signals
 from ringlet.launch.processes import python_environment, start_guarded
-from ringlet.launch.supervise import caught_signals
 from ringlet.study.design import BACKEND_VARIABLE, engine_and_backend
 from ringlet.study.directory import StudyDirectory
 from ringlet.study.grid import Cell, Place, run_order

@@ -14,7 +14,7 @@ shared with NumPy) -> :mod:`ringlet.named`. The way of a gradient: ``optimizer``
 from __future__ import annotations
 
 from ringlet import torch_backend
-from ringlet.launch.function import run_like_horovod as run
+from ringlet.launch.horovod import run_like_horovod as run
 from ringlet.named import CollectiveError, ProcessSet
 from ringlet.named.queries import (
     ccl_built,

@@ -30,7 +30,7 @@ from torch.distributed import ProcessGroup, Store, Work
 
 from ringlet import torch_backend
 from ringlet.allocator import keep_freed_memory
-from ringlet.comm.connect import abort_on_exception
+from ringlet.comm.world import abort_on_exception
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner, never_destroy_in_copies
 from ringlet.torch import process_group_jobs as jobs

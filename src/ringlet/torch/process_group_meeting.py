@@ -25,11 +25,12 @@ from torch.distributed import PrefixStore, Store
 
 from ringlet.comm import environments, world
 from ringlet.comm.contract import Communicator
+from ringlet.comm.environments import stay_on_this_machine
 from ringlet.comm.layered import LayeredCommunicator, cut_machines, ranks_per_node_from_environment
-from ringlet.comm.loopback import join_store, open_store, stay_on_this_machine
 from ringlet.comm.memory import Segment, machine_id, share_segment
 from ringlet.comm.node import NodeCommunicator, segment_bytes
 from ringlet.comm.single import SingleCommunicator
+from ringlet.comm.torch_distributed import join_store, open_store
 from ringlet.errors import CommunicationError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05

@@ -20,7 +20,7 @@ from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.errors import UsageError
 from ringlet.kernels.contract import Kernels
-from ringlet.launch.cores import usable_cores
+from ringlet.launch.resources import usable_cores
 from ringlet.libraries import require
 
 SPELL_SECONDS = 0.05

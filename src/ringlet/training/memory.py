@@ -18,7 +18,7 @@ import numpy as np
 from ringlet.comm.contract import Communicator, Op
 from ringlet.engines.engine import Engine
 from ringlet.errors import ConfigError
-from ringlet.launch.available import available_bytes
+from ringlet.launch.resources import available_bytes
 from ringlet.models.spec import ModelSpec
 from ringlet.strategies.memory import PREFETCHED, Memory, most_activation_bytes, worker_memory
 

@@ -1,7 +1,8 @@
 """Where things lie in the memory of a channel, as ``native/channel.hpp`` has it too.
 
 A header whose first word is zero, or one more than the rank that ended everything; one control block per rank; then two
-data slots per rank. New memory (all zero) is a channel that nobody has used.
+data slots per rank. New memory (all zero) is a channel that no one has used. A :class:`Watch` reads there whether a
+rank that is waited for can still come.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import os
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ringlet.errors import CommunicationError, RankFailedError
+
+Bytes = NDArray[np.uint8]
 
 HEADER_BYTES = 128
 PAGE_BYTES = 4096
@@ -50,17 +55,17 @@ def slots_offset(size: int) -> int:
     return -(-(HEADER_BYTES + size * CONTROL.itemsize) // PAGE_BYTES) * PAGE_BYTES
 
 
-def control_blocks(memory: NDArray[np.uint8], size: int) -> NDArray[Any]:
+def control_blocks(memory: Bytes, size: int) -> NDArray[Any]:
     """The control blocks of all ranks, a view."""
     return memory[HEADER_BYTES : HEADER_BYTES + size * CONTROL.itemsize].view(CONTROL)
 
 
-def failure_word(memory: NDArray[np.uint8]) -> NDArray[np.uint32]:
+def failure_word(memory: Bytes) -> NDArray[np.uint32]:
     """Zero, or one more than the rank that ended everything; a view."""
     return memory[:4].view(np.uint32)
 
 
-def sign_in(memory: NDArray[np.uint8], rank: int) -> None:
+def sign_in(memory: Bytes, rank: int) -> None:
     """Say which process this rank is, so that others can tell whether it is still there."""
     own = control_blocks(memory, rank + 1)[rank]
     own["namespace"] = process_namespace()
@@ -78,3 +83,53 @@ def signature(text: str) -> bytes:
     """What the ranks compare before they exchange anything: 8 bytes that stand for the whole text, then the text."""
     encoded = text.encode()
     return blake2b(encoded, digest_size=8).digest() + encoded[:MAX_TEXT]
+
+
+@final
+class Watch:
+    """What a rank calls now and then while it waits for another.
+
+    Called with the rank that is waited for and the rank that ended everything (or -1); raises if waiting is vain.
+    """
+
+    def __init__(self, memory: Bytes, rank: int, size: int) -> None:
+        self._blocks = control_blocks(memory, size)
+        self._failure = failure_word(memory)
+        self._rank = rank
+        self._size = size
+
+    def __call__(self, peer: int, failed: int) -> None:
+        """Raise ``RankFailedError`` if a rank is gone, ``CommunicationError`` if the peer has closed its end."""
+        if failed >= 0:
+            raise RankFailedError(
+                f"rank {failed} of {self._size} on this machine has failed or was interrupted; rank {self._rank} "
+                "cannot go on without it. The first report of a failed rank tells why"
+            )
+        block = self._blocks[peer]
+        if block["closed"]:
+            raise CommunicationError(
+                f"rank {self._rank} waits in a collective for rank {peer} of {self._size} on this machine, which has "
+                "closed its communicator: every rank must call the same collectives before any rank closes"
+            )
+        process = int(block["process"])
+        if process and block["namespace"] == self._blocks[self._rank]["namespace"] and not is_running(process):
+            if not self._failure[0]:
+                self._failure[0] = peer + 1
+            raise RankFailedError(
+                f"rank {peer} of {self._size} on this machine (process {process}) has ended while rank {self._rank} "
+                "waited for it in a collective: every rank must call the same collectives until the end"
+            )
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this machine exists and is more than an exit code that waits to be read."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with suppress(OSError):
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return not state or state[0] not in "ZX"
+    return True

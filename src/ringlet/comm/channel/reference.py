@@ -15,20 +15,22 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.comm.channel import elements, layout
-from ringlet.comm.channel.contract import Bytes
+from ringlet.comm import arrays
+from ringlet.comm.arrays import Form
+from ringlet.comm.channel import layout
 from ringlet.comm.channel.fence import memory_fence
+from ringlet.comm.channel.layout import Bytes
 from ringlet.errors import CommunicationError
 
 MAX_WHOLE_BYTES = 16 << 10
-"""Up to so many bytes every rank combines everything itself; beyond, sharing the work is worth a second round."""
+"""Up to this many bytes every rank combines everything itself; beyond, sharing the work is worth a second round."""
 WATCH_SECONDS = 0.05
 SHORTEST_SLEEP, LONGEST_SLEEP = 2e-5, 2e-3
 
 
 @final
 class Channel:
-    """One rank's end: see :class:`ringlet.comm.channel.contract.Channel`."""
+    """One rank's end: see :class:`ringlet.comm.channel.Channel`."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Channel:
         try:
             self._watch(peer, self.failed())
         except BaseException:
-            self.fail(self._rank)  # whoever waits for this rank would wait for ever
+            self.fail(self._rank)  # those that wait for this rank would wait forever
             raise
 
     def _open(self, signature: bytes, value: int = 0) -> int:
@@ -168,22 +170,22 @@ class Channel:
 
     def allreduce(self, signature: bytes, element: int, how: int, array: NDArray[Any], out: NDArray[Any]) -> int:
         """Few bytes: every rank combines everything. Else each combines a part, and hands out its result."""
-        form, storage = elements.Form(element, how), elements.STORAGE[element]
+        form, storage = Form(element, how), arrays.STORAGE[element]
         source, target = _flat(array, storage), _flat(out, storage)
         reduce = self._reduce_whole if source.nbytes <= MAX_WHOLE_BYTES else self._reduce_parts
         return reduce(signature, form, source, target)
 
-    def _reduce_whole(self, signature: bytes, form: elements.Form, source: NDArray[Any], target: NDArray[Any]) -> int:
+    def _reduce_whole(self, signature: bytes, form: Form, source: NDArray[Any], target: NDArray[Any]) -> int:
         def write(start: int, stop: int) -> None:
             self._slot(self._rank).view(source.dtype)[: stop - start] = source[start:stop]
 
         def read(start: int, stop: int) -> None:
             values = [self._slot(rank).view(source.dtype)[: stop - start] for rank in range(self._size)]
-            elements.combine(form, values, target[start:stop])
+            arrays.combine_elements(form, values, target[start:stop])
 
         return self._rounds(signature, source.size, self._slot_bytes // source.itemsize, write, read)
 
-    def _reduce_parts(self, signature: bytes, form: elements.Form, source: NDArray[Any], target: NDArray[Any]) -> int:
+    def _reduce_parts(self, signature: bytes, form: Form, source: NDArray[Any], target: NDArray[Any]) -> int:
         """While a rank combines its part of chunk k, it gives its values of k + 1 and takes the results of k - 1.
 
         In its own slot a rank has no use for its own values, so there its result lies.
@@ -211,7 +213,7 @@ class Channel:
             own = part(k, self._rank)
             values = [place(k, rank, self._rank) for rank in range(self._size)]
             values[self._rank] = source[own].copy()
-            elements.combine(form, values, target[own])
+            arrays.combine_elements(form, values, target[own])
             place(k, self._rank, self._rank)[:] = target[own]
 
         def take(k: int) -> None:
@@ -252,7 +254,7 @@ class Channel:
         return self._rounds(signature, source.size, self._slot_bytes, write, read)
 
     def allgather(self, signature: bytes, array: NDArray[Any], out: NDArray[Any], sizes: Sequence[int]) -> int:
-        """Through everybody's slots, as many rounds as the longest needs."""
+        """Through all slots, as many rounds as the longest needs."""
         source, target = _flat(array, np.uint8), _flat(out, np.uint8)
         starts = np.concatenate([[0], np.cumsum(sizes)])
 
@@ -271,7 +273,7 @@ class Channel:
         self, signature: bytes, element: int, how: int, array: NDArray[Any], out: NDArray[Any], counts: Sequence[int]
     ) -> int:
         """Every slot holds a piece for each rank, which combines its pieces."""
-        form, storage = elements.Form(element, how), elements.STORAGE[element]
+        form, storage = Form(element, how), arrays.STORAGE[element]
         source, target = _flat(array, storage), _flat(out, storage)
         starts = np.concatenate([[0], np.cumsum(counts)])
         share = self._slot_bytes // self._size // 64 * 64 // storage.itemsize
@@ -287,7 +289,7 @@ class Channel:
         def read(start: int, stop: int) -> None:
             length = max(0, min(stop, counts[self._rank]) - start)
             pieces = [piece(rank, self._rank, length) for rank in range(self._size)]
-            elements.combine(form, pieces, target[start : start + length])
+            arrays.combine_elements(form, pieces, target[start : start + length])
 
         return self._rounds(signature, max(counts), share, write, read)
 

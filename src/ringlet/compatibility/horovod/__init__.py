@@ -4,7 +4,7 @@ Modules of Horovod are other names for modules of Ringlet: :mod:`horovod.aliases
 """
 
 from horovod import aliases
-from ringlet.launch.function import run_like_horovod as run
+from ringlet.launch.horovod import run_like_horovod as run
 
 aliases.install()
 
