@@ -108,7 +108,7 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
     def step() -> float:
         rate = optimizer.learning_rate
         result = training_step(replica, strategy, batch, step=next(counter), learning_rate=rate, seed=0)
-        return result.figures.means()["loss"]
+        return result.metrics.means()["loss"]
 
     return step
 

@@ -91,10 +91,11 @@ def start_run(config: RunConfig, plan: LaunchPlan, *, json: bool, verbose: bool 
     variable or option again. With restarts what ``resume`` names counts until there is a newer checkpoint.
     """
     from ringlet.launch import relaunch
-    from ringlet.training.run_directory import CHECKPOINTS
 
     if not plan.restarts:
         return relaunch(_for_workers(config, json=json, verbose=verbose), plan)
+    from ringlet.training.run_directory import CHECKPOINTS
+
     again = ("--resume", "auto") if config.checkpoint.resume not in (None, "auto") else ()
     with _fixed_directory(config) as path:
         arguments = _for_workers(config.replace(run_dir=str(path)), json=json, verbose=verbose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from ringlet.comm.single import SingleCommunicator
 from ringlet.data import BatchLoader, Dataset, Normalization, Source, load_dataset
 from ringlet.engines.contract import Replica
-from ringlet.engines.native import Native, NativeReplica
 from ringlet.errors import ConfigError, DataError, ModelFileError
 from ringlet.io import jsontext
 from ringlet.kernels import load as load_kernels
@@ -25,6 +24,9 @@ from ringlet.training.loop import evaluate
 from ringlet.training.memory import Demand, check_memory, clear_memory_errors
 from ringlet.training.metrics import names as metric_names
 from ringlet.training.run_directory import MODEL
+
+if TYPE_CHECKING:
+    from ringlet.engines.native import NativeReplica
 
 BATCH_SIZE = 64
 
@@ -72,6 +74,8 @@ def load_model(
 
     Images are computed ``batch_size`` at a time; the size of its training gives the trainer's very bits.
     """
+    from ringlet.engines.native import Native, NativeReplica
+
     location = Path(path)
     location = location / MODEL if location.is_dir() else location
     file = load_model_file(location)

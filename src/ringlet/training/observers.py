@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -182,11 +181,8 @@ class Observers:
 class ModelFiles:
     """Writes the model after every epoch, and apart from it the best one when the schedule says so."""
 
-    def __init__(
-        self, save: Callable[[Path], None], path: Path, best_path: Path | None = None, saving: Saving | None = None
-    ) -> None:
-        self._save, self.path, self._best_path = save, path, best_path
-        self._saving = Saving(warnings.warn) if saving is None else saving
+    def __init__(self, save: Callable[[Path], None], path: Path, best_path: Path, saving: Saving) -> None:
+        self._save, self.path, self._best_path, self._saving = save, path, best_path, saving
         self.saved: list[ModelSaved] = []
 
     @property
@@ -198,7 +194,7 @@ class ModelFiles:
         """Save after an epoch; every file is complete or as it was before."""
         if isinstance(event, EpochFinished):
             self.write(event.epoch, event.step)
-            if event.is_best and self._best_path is not None:
+            if event.is_best:
                 self._write(self._best_path, event.epoch, event.step)
 
     def write(self, epoch: int, step: int) -> bool:
