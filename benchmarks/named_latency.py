@@ -2,9 +2,9 @@
 
     python -m benchmarks.named_latency [--workers 2] [--rounds 15]
 
-"named" is a blocking call (``Engine.run``); "in background" is submitted, then waited for; "buffer" works in place on
-shared memory (``Engine.allreduce_buffer``). "50 at once" are fifty of that size under way together, per operation. All
-take turns on the same workers; the figures are medians over rounds.
+"named" is a blocking call (``NamedCollectives.run``); "in background" is submitted, then waited for; "buffer" works in
+place on shared memory (``allreduce_buffer``). "50 at once" are fifty of that size under way together, per operation.
+All take turns on the same workers; times are medians over rounds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def measure(num_rounds: int) -> dict[str, dict[str, float]]:
     from ringlet.named import session
 
     session.init()
-    engine, plain = session.engine(), world.communicator()
+    collectives, plain = session.collectives(), world.communicator()
     results = {}
     for size in SIZES:
-        calls = _contenders(engine, plain, size)
+        calls = _contenders(collectives, plain, size)
         times: dict[str, list[float]] = {name: [] for name in calls}
         for _ in range(num_rounds + 1):
             for name, (call, num_operations) in calls.items():
@@ -49,27 +49,27 @@ def measure(num_rounds: int) -> dict[str, dict[str, float]]:
     return results
 
 
-def _contenders(engine: Any, plain: Any, size: int) -> dict[str, tuple[Callable[[], object], int]]:
+def _contenders(collectives: Any, plain: Any, size: int) -> dict[str, tuple[Callable[[], object], int]]:
     """Calls, and how many operations each is."""
-    from ringlet.named import Reduction, Request
+    from ringlet.named import Reduction, Submission
 
     values = np.zeros(max(size // 4, 1), np.float32)
-    buffer = engine.buffer(values.size, np.float32)
-    request = Request("allreduce", "named", (values,), (values,), Reduction.SUM)
+    buffer = collectives.buffer(values.size, np.float32)
+    submission = Submission("allreduce", "named", (values,), (values,), Reduction.SUM)
 
     def together() -> None:
-        for pending in [engine.submit(each, background=False) for each in crowd]:
-            pending.wait()
+        for handle in [collectives.submit(each, background=False) for each in crowd]:
+            handle.wait()
 
     found: dict[str, tuple[Callable[[], object], int]] = {
-        "named": (lambda: engine.run(request), 1),
-        "in background": (lambda: engine.submit(request).wait(), 1),
-        "buffer": (lambda: engine.allreduce_buffer(buffer, "buffer", background=False).wait(), 1),
+        "named": (lambda: collectives.run(submission), 1),
+        "in background": (lambda: collectives.submit(submission).wait(), 1),
+        "buffer": (lambda: collectives.allreduce_buffer(buffer, "buffer", background=False).wait(), 1),
         "plain": (lambda: plain.allreduce(values, out=values), 1),
     }
     if size * CROWD <= ROUND_BYTES:
         arrays = [values.copy() for _ in range(CROWD)]
-        crowd = [Request("allreduce", f"crowd.{n}", (array,), (array,)) for n, array in enumerate(arrays)]
+        crowd = [Submission("allreduce", f"crowd.{n}", (array,), (array,)) for n, array in enumerate(arrays)]
         found["50 at once"] = (together, CROWD)
     return found
 

@@ -131,14 +131,14 @@ def check_elastic_run(job: SimpleNamespace) -> dict[str, Any]:
     failing = [True]
 
     def fail_once(run: Any) -> Any:
-        def wrapper(engine: Any, request: Any) -> None:
+        def wrapper(collectives: Any, submission: Any) -> None:
             if exchange.num_exchanges == 6 and failing.pop():
                 import ringlet.keras.exchange as module
 
                 module._last_error = CollectiveError("made up for the test")
                 failing.append(False)
                 raise module._last_error
-            run(engine, request)
+            run(collectives, submission)
 
         return wrapper
 

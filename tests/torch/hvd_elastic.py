@@ -20,6 +20,7 @@ from hvd_common import (
 from torch.utils.data import TensorDataset
 
 import ringlet.torch as hvd
+from ringlet.elastic.loop import RESET_LIMIT
 from ringlet.errors import CheckpointError
 from ringlet.torch import elastic
 
@@ -100,7 +101,7 @@ def check_failures_without_end_and_mistakes_are_raised() -> None:
         raise hvd.HorovodInternalError("never works")
 
     expect_error(lambda: hopeless(elastic.ObjectState(step=0)), "never works", RuntimeError)
-    assert len(calls) == elastic.RESET_LIMIT + 1
+    assert len(calls) == RESET_LIMIT + 1
     calls.clear()
 
     @elastic.run

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ringlet.errors import UsageError
-from ringlet.torch.tensors import NUMPY_DTYPES, from_array, to_array
+from ringlet.torch.tensors import NUMPY_DTYPES, dtype_name, from_array, to_array
 
 _SEQUENCES: dict[str, type[Any]] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 _MAPPINGS: dict[str, type[Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in NUMPY_DTYPES}
+_DTYPES = {dtype_name(dtype): dtype for dtype in NUMPY_DTYPES}
 
 
 def split(value: Any, what: str = "the object") -> tuple[Any, list[Tensor]]:
@@ -64,7 +64,7 @@ def _outline(value: Any, tensors: list[Tensor], what: str) -> Any:
     if isinstance(value, complex) and not isinstance(value, np.generic):
         return {"kind": "complex", "parts": [value.real, value.imag]}
     if isinstance(value, torch.dtype) and value in NUMPY_DTYPES:
-        return {"kind": "dtype", "name": str(value).removeprefix("torch.")}
+        return {"kind": "dtype", "name": dtype_name(value)}
     return _tensor_outline(value, tensors, what)
 
 
@@ -81,7 +81,7 @@ def _tensor_outline(value: Any, tensors: list[Tensor], what: str) -> Any:
             "and dictionaries of them"
         )
     tensors.append(tensor)
-    form = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+    form = [dtype_name(tensor.dtype), list(tensor.shape)]
     return {"kind": kind, "place": len(tensors) - 1, "form": form}
 
 
