@@ -163,8 +163,31 @@ def check_elastic_run(job: SimpleNamespace) -> dict[str, Any]:
         message = "no error"
     except ValueError as error:
         message = str(error)
+    progress: list[int] = []
+
+    @hvd.elastic.run
+    def fail_after_every_commit(state: Any) -> None:
+        progress.append(state.epoch)
+        if len(progress) <= 6:
+            state.epoch += 1
+            state.commit()
+            raise CollectiveError("works for an epoch")
+
+    fail_after_every_commit(hvd.elastic.KerasState(model, epoch=0))
+    stuck = []
+
+    @hvd.elastic.run
+    def commit_the_same(state: Any) -> None:
+        stuck.append(1)
+        state.commit()
+        raise CollectiveError("never gets on")
+
+    try:
+        commit_the_same(hvd.elastic.KerasState(model, epoch=0))
+    except CollectiveError as error:
+        stuck.append(str(error))
     steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
     return {
         "epoch": epoch, "resets": resets, "steps": steps, "digest": state_digest(model), "tries": len(wrong),
-        "message": message,
+        "message": message, "progress": progress, "stuck": stuck,
     }  # fmt: skip

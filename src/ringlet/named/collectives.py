@@ -65,8 +65,7 @@ class NamedCollectives:
 
     def run(self, submission: Submission) -> list[Any]:
         """Submit and wait."""
-        results: list[Any] = self._submit(submission, False).wait()
-        return results
+        return self._submit(submission, False).wait()  # type: ignore[no-any-return]
 
     def default_name(self, kind: str) -> str:
         """A name for what has none: ``<kind>.noname.<n>``, the same on ranks that ask equally often.

@@ -175,6 +175,8 @@ class CastCompressor(Compressor):
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
         """The context is the dtype that it had; None if nothing was cast."""
+        if cls.wire is None:
+            return tensor, None
         own = cls.dtype_of(tensor)
         wire = cls.wire_dtype(own)
         return (tensor, None) if wire == own else (cls.cast(tensor, wire), own)

@@ -114,9 +114,10 @@ def check(submission: Submission, ranks: Sequence[int]) -> None:
 
 def check_parts(submission: Submission, size: int) -> None:
     """Raise if what the others need not know does not fit: outputs and splits."""
+    kind = kind_of(submission.kind)
     if submission.outputs is not None:
-        _check_outputs(submission, submission.outputs)
-    if kind_of(submission.kind).has_splits:
+        _check_outputs(submission, submission.outputs, kind)
+    if kind.has_splits:
         for array in submission.inputs:
             arrays.check_rows(array, submission.kind)
             arrays.check_splits(len(array), submission.splits, size)
@@ -140,8 +141,8 @@ def _check_reduction(submission: Submission, dtype: np.dtype[Any], size: int) ->
         raise CommunicationError(f"Adasum among {size} ranks: expected a power of two, as ranks are combined in pairs")
 
 
-def _check_outputs(submission: Submission, outputs: Sequence[Array]) -> None:
-    if not kind_of(submission.kind).takes_outputs or len(outputs) != len(submission.inputs):
+def _check_outputs(submission: Submission, outputs: Sequence[Array], kind: Kind) -> None:
+    if not kind.takes_outputs or len(outputs) != len(submission.inputs):
         raise CommunicationError(
             f"{len(outputs)} outputs for {len(submission.inputs)} inputs of {submission.kind}: expected one each, and "
             f"only for {names_of('takes_outputs')}"

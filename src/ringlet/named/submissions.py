@@ -97,6 +97,11 @@ class Driver(Protocol):
 class Handle:
     """A submission that is under way; its results appear here. Made by :class:`~ringlet.named.NamedCollectives`."""
 
+    __slots__ = (
+        "_convert", "_driver", "_error", "_results", "action", "awaited", "buffer", "finished", "key", "kind", "name",
+        "signature", "submission", "submitted", "warned",
+    )  # fmt: skip
+
     def __init__(
         self,
         driver: Driver,

@@ -27,7 +27,7 @@ _AVERAGE = Scaling()
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TensorCollective:
     """A collective over tensors that can be started, or done at once."""
 

@@ -24,9 +24,9 @@ from torch.distributed import PrefixStore, Store
 from ringlet.comm.arrays import as_bytes
 from ringlet.comm.contract import Array, Communicator
 from ringlet.errors import CommunicationError
-from ringlet.torch.process_group_meeting import connect_group
-from ringlet.torch.process_group_tensors import InOut, borrow
-from ringlet.torch.process_group_work import SECONDS_TO_FINISH, SECONDS_TO_LEAVE, Lane, RingletWork, leave
+from ringlet.torch.process_group.meeting import connect_group
+from ringlet.torch.process_group.tensors import InOut, borrow
+from ringlet.torch.process_group.work import SECONDS_TO_FINISH, SECONDS_TO_LEAVE, Lane, RingletWork, leave
 
 _HEADER_LENGTH = 3
 
