@@ -101,7 +101,7 @@ class Commits:
         return join(facts, read_tensors(directory / ARRAYS))
 
     def _prepare(self) -> None:
-        """What writers that died left behind goes."""
+        """What writers that died have left is removed."""
         if not self._prepared:
             make_directory(self.path)
             for remark in remove_partials(self.path, lambda name: _COMMIT.fullmatch(name) is not None, _is_own):

@@ -1,4 +1,4 @@
-"""The state of somebody's own training loop: named values that all ranks commit and restore together."""
+"""The state of a user's own training loop: named values that all ranks commit and restore together."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class State:
     """Values by name, read and written as attributes: ``state.step += 1``.
 
     Values are NumPy arrays or what JSON has. Rank 0 writes and reads; so values should be the same on all ranks, or
-    matter on rank 0 alone. Arrays are restored in place where shape and type allow it, so whoever holds the same array
-    sees it. Every rank must make the state and call its methods in the same order.
+    matter on rank 0 alone. Arrays are restored in place where shape and type allow it, so anyone who holds the same
+    array sees it. Every rank must make the state and call its methods in the same order.
     """
 
     _values: dict[str, Any]

@@ -25,7 +25,7 @@ _last_error: CollectiveError | None = None
 
 
 def failure(error: BaseException) -> CollectiveError | None:
-    """The failed collective behind an error that left ``fit``; None if it was something else, or a wrong argument."""
+    """The failed collective that made ``fit`` raise; None if it was something else, or a wrong argument."""
     found: BaseException | None = error
     if not isinstance(found, CollectiveError) and _last_error is not None and str(_last_error) in str(error):
         found = _last_error

@@ -121,7 +121,7 @@ def adasum(communicator: Communicator, tensors: Sequence[Array]) -> list[Array]:
 
 
 def _slices_of_all_ranks(communicator: Communicator, flat: Array) -> Array:
-    """This rank's slice of everybody's values: a row for each rank."""
+    """This rank's slice of all ranks' values: a row for each rank."""
     splits = arrays.part_lengths(flat.size, communicator.size)
     received, _ = communicator.alltoall(flat, splits)
     return received.reshape(communicator.size, splits[communicator.rank])

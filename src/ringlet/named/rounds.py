@@ -1,6 +1,6 @@
 """Rounds: ranks tell each other what they have submitted and carry out what all have. One thread of a rank at a time.
 
-Whoever waits for a submission runs the rounds itself; else a thread does. A rank enters rounds while it has unfinished
+The thread that waits for a submission runs the rounds; else a thread does. A rank enters rounds while it has unfinished
 submissions and otherwise about once a second: so others, who are blocked in their round until it comes, learn that they
 wait for something that it has not submitted. Between rounds in which no rank had anything new ranks rest a little.
 """
@@ -185,7 +185,7 @@ class Rounds:
                 self._stop_driving()
 
     def _take_over(self) -> bool:
-        """Sleep until a round is due and nobody runs one; False at the end."""
+        """Sleep until a round is due and no one runs one; False at the end."""
         with self._lock:
             while self._error is None:
                 busy = self._driving or self._num_waiting

@@ -106,8 +106,8 @@ class _Session:
         self.trace: Trace | None = None
         self._num_sets = 0
         self._threads = _can_use_threads(communicator)
-        everybody = range(communicator.size)
-        self.take_in(global_process_set, everybody, communicator.group(everybody))
+        ranks = range(communicator.size)
+        self.take_in(global_process_set, ranks, communicator.group(ranks))
 
     def take_in(self, process_set: ProcessSet, ranks: Iterable[int], communicator: Communicator | None) -> None:
         """Give the set its number and, on its ranks, its collectives."""

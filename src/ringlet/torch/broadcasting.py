@@ -202,15 +202,15 @@ def save(obj: Any, path: PathName, process_set: ProcessSet = global_process_set)
 
     When it returns the file is there, on all ranks.
     """
-    _on_first_rank(lambda: write(obj, Path(path)), process_set)
+    on_first_rank(lambda: write(obj, Path(path)), process_set)
 
 
 def load(path: PathName, process_set: ProcessSet = global_process_set) -> Any:
     """The object in a file that :func:`save` wrote: read by the lowest rank, given to all. Tensors are on the CPU."""
-    return _on_first_rank(lambda: read(Path(path)), process_set)
+    return on_first_rank(lambda: read(Path(path)), process_set)
 
 
-def _on_first_rank(work: Callable[[], Any], process_set: ProcessSet) -> Any:
+def on_first_rank(work: Callable[[], Any], process_set: ProcessSet = global_process_set) -> Any:
     """What the work gives on the lowest rank, on all ranks; or its error."""
     result, problem = None, ""
     if process_set.rank() == 0:

@@ -31,13 +31,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from ringlet.elastic.commits import Commits
 from ringlet.elastic.loop import ElasticState, digest, run
 from ringlet.errors import CheckpointError, RingletError
-from ringlet.named import session
 from ringlet.named.horovod import HostsUpdatedInterrupt
 from ringlet.torch.broadcasting import (
     allgather_object,
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    on_first_rank,
 )
 from ringlet.torch.data import ElasticSampler
 from ringlet.torch.objects import join, split
@@ -72,15 +72,8 @@ class State(ElasticState):
         """Take the newest commit in the directory, on all ranks; False, and nothing changes, if there is none."""
         if self._commits is None:
             return False
-        problem, found = "", None
-        if session.collectives().rank == 0:
-            try:
-                found = _decoded(self._commits.newest())
-            except RingletError as error:
-                problem = str(error)
-        problem, found = broadcast_object([problem, found])
-        if problem:
-            raise CheckpointError(problem)
+        commits = self._commits
+        found = on_first_rank(lambda: _decoded(commits.newest()))
         if found is None:
             return False
         self.take(found)
@@ -88,19 +81,9 @@ class State(ElasticState):
 
     def write(self) -> None:
         """By rank 0, if there is a directory; its error is raised on all ranks."""
-        if self._commits is None:
-            return
-        problem = ""
-        if session.collectives().rank == 0:
-            try:
-                outline, tensors = split(self.saved(), "the state")
-                arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
-                self._commits.write({"outline": json.dumps(outline), **arrays})
-            except RingletError as error:
-                problem = str(error)
-        problem = broadcast_object(problem)
-        if problem:
-            raise CheckpointError(problem)
+        if self._commits is not None:
+            commits = self._commits
+            on_first_rank(lambda: commits.write(_encoded(self.saved())))
 
     def saved(self) -> dict[str, Any]:
         """The copy in memory, for a commit on disk: what :meth:`ringlet.torch.objects.split` takes."""
@@ -109,6 +92,12 @@ class State(ElasticState):
     def take(self, saved: dict[str, Any]) -> None:
         """Become what :meth:`saved` gave, in this or an earlier process."""
         raise NotImplementedError
+
+
+def _encoded(saved: dict[str, Any]) -> dict[str, Any]:
+    outline, tensors = split(saved, "the state")
+    arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
+    return {"outline": json.dumps(outline), **arrays}
 
 
 def _decoded(commit: dict[str, Any] | None) -> Any:

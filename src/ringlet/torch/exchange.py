@@ -43,7 +43,7 @@ from ringlet.torch.optimizer_class import GradientStateError
 from ringlet.torch.tensors import dtype_name, layout
 
 BUCKET_BYTES = 8 << 20
-"""About what travels at once while the backward pass goes on."""
+"""About what travels at once while the backward pass runs."""
 
 
 @final
@@ -338,7 +338,7 @@ def _explain(facts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> None:
 
 
 def _wants_overlap(overlap: str) -> bool:
-    """Whether to exchange while the backward pass goes on: by default if a core is free for it, or between machines."""
+    """Whether to exchange while the backward pass runs: by default if a core is free for it, or between machines."""
     if overlap != "auto":
         return overlap == "on"
     if world.cross_size() > 1:

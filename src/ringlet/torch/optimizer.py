@@ -43,7 +43,7 @@ def DistributedOptimizer(  # noqa: N802
     """An optimizer of the same class, groups and state that exchanges gradients with all ranks before it steps.
 
     Every rank of ``process_set`` must make it, with the same parameters in the same order; on the others it is a
-    plain optimizer. Gradients travel while the backward pass goes on (``overlap="on"``) or in ``step`` (``"off"``).
+    plain optimizer. Gradients travel while the backward pass runs (``overlap="on"``) or in ``step`` (``"off"``).
     By default it is ``"on"`` where a core is free for that or the ranks are on several machines.
 
     - ``named_parameters``: ``model.named_parameters()``; names are used in messages, and compared between ranks.
@@ -99,7 +99,7 @@ class GradientOptimizer(WrappedOptimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups. Whoever looks at complete gradients by way of them sees the exchanged ones."""
+        """The groups. Anyone who looks at complete gradients through them sees the exchanged ones."""
         for exchange in self._exchanges:
             if exchange.in_progress and (exchange.is_complete or asked_by_grad_scaler()):
                 self.synchronize()
