@@ -2,9 +2,9 @@
 
     python -m benchmarks.named_latency [--workers 2] [--rounds 15]
 
-"named" is a blocking call (``Engine.run``); "in background" is submitted, then waited for; "buffer" works in place on
-shared memory (``Engine.allreduce_buffer``). "50 at once" are fifty of that size under way together, per operation. All
-take turns on the same workers; times are medians over rounds.
+"named" is a blocking call (``NamedCollectives.run``); "in background" is submitted, then waited for; "buffer" works in
+place on shared memory (``allreduce_buffer``). "50 at once" are fifty of that size under way together, per operation.
+All take turns on the same workers; times are medians over rounds.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ def measure(num_rounds: int) -> dict[str, dict[str, float]]:
     from ringlet.named import session
 
     session.init()
-    engine, plain = session.engine(), world.communicator()
+    collectives, plain = session.collectives(), world.communicator()
     results = {}
     for size in SIZES:
-        ways = _ways(engine, plain, size)
+        ways = _ways(collectives, plain, size)
         take_turns(ways, num_rounds, comm=plain, round_seconds=ROUND_SECONDS, max_calls=MAX_CALLS)
         results[str(size)] = {way.name: way.median / (CROWD if way.name == AT_ONCE else 1) for way in ways}
     session.shutdown()
     return results
 
 
-def _ways(engine: Any, plain: Any, size: int) -> list[Variant]:
-    from ringlet.named import Reduction, Request
+def _ways(collectives: Any, plain: Any, size: int) -> list[Variant]:
+    from ringlet.named import Reduction, Submission
 
     values = np.zeros(max(size // 4, 1), np.float32)
-    buffer = engine.buffer(values.size, np.float32)
-    request = Request("allreduce", "named", (values,), (values,), Reduction.SUM)
+    buffer = collectives.buffer(values.size, np.float32)
+    submission = Submission("allreduce", "named", (values,), (values,), Reduction.SUM)
     found = [
-        Variant("named", lambda: engine.run(request)),
-        Variant("in background", lambda: engine.submit(request).wait()),
-        Variant("buffer", lambda: engine.allreduce_buffer(buffer, "buffer", background=False).wait()),
+        Variant("named", lambda: collectives.run(submission)),
+        Variant("in background", lambda: collectives.submit(submission).wait()),
+        Variant("buffer", lambda: collectives.allreduce_buffer(buffer, "buffer", background=False).wait()),
         Variant("plain", lambda: plain.allreduce(values, out=values)),
     ]
     if size * CROWD <= MAX_CROWD_BYTES:
         arrays = [values.copy() for _ in range(CROWD)]
-        crowd = [Request("allreduce", f"crowd.{n}", (array,), (array,)) for n, array in enumerate(arrays)]
+        crowd = [Submission("allreduce", f"crowd.{n}", (array,), (array,)) for n, array in enumerate(arrays)]
 
         def together() -> None:
-            for pending in [engine.submit(each, background=False) for each in crowd]:
-                pending.wait()
+            for handle in [collectives.submit(each, background=False) for each in crowd]:
+                handle.wait()
 
         found.append(Variant(AT_ONCE, together))
     return found

@@ -40,7 +40,7 @@ def _extend_rendezvous() -> None:
         if os.environ.get("MASTER_ADDR") or not _started_by_another_launcher():
             yield from by_variables(url, timeout=timeout, **options)
             return
-        from ringlet.torch.process_group_meeting import meet_by_launcher
+        from ringlet.torch.process_group.meeting import meet_by_launcher
 
         yield from meet_by_launcher(url, timeout)
 

@@ -131,14 +131,14 @@ def check_elastic_run(job: SimpleNamespace) -> dict[str, Any]:
     failing = [True]
 
     def fail_once(run: Any) -> Any:
-        def wrapper(engine: Any, request: Any) -> None:
+        def wrapper(collectives: Any, submission: Any) -> None:
             if exchange.num_exchanges == 6 and failing.pop():
                 import ringlet.keras.exchange as module
 
                 module._last_error = CollectiveError("made up for the test")
                 failing.append(False)
                 raise module._last_error
-            run(engine, request)
+            run(collectives, submission)
 
         return wrapper
 
@@ -163,8 +163,31 @@ def check_elastic_run(job: SimpleNamespace) -> dict[str, Any]:
         message = "no error"
     except ValueError as error:
         message = str(error)
+    progress: list[int] = []
+
+    @hvd.elastic.run
+    def fail_after_every_commit(state: Any) -> None:
+        progress.append(state.epoch)
+        if len(progress) <= 6:
+            state.epoch += 1
+            state.commit()
+            raise CollectiveError("works for an epoch")
+
+    fail_after_every_commit(hvd.elastic.KerasState(model, epoch=0))
+    stuck = []
+
+    @hvd.elastic.run
+    def commit_the_same(state: Any) -> None:
+        stuck.append(1)
+        state.commit()
+        raise CollectiveError("never gets on")
+
+    try:
+        commit_the_same(hvd.elastic.KerasState(model, epoch=0))
+    except CollectiveError as error:
+        stuck.append(str(error))
     steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
     return {
         "epoch": epoch, "resets": resets, "steps": steps, "digest": state_digest(model), "tries": len(wrong),
-        "message": message,
+        "message": message, "progress": progress, "stuck": stuck,
     }  # fmt: skip

@@ -60,6 +60,12 @@ def test_training_goes_on_after_a_collective_failed(checked, backend):
     assert first["digest"] == second["digest"]
 
 
+def test_a_commit_that_made_progress_begins_the_count_of_failures_again(checked, backend):
+    first = checked(backend, "elastic_run")[0]
+    assert first["progress"] == list(range(7))
+    assert first["stuck"] == [1, 1, 1, 1, "never gets on"]
+
+
 def test_wrong_arguments_are_not_tried_again(checked, backend):
     first = checked(backend, "elastic_run")[0]
     assert first["tries"] == 1

@@ -59,7 +59,7 @@ def test_values_inside_compiled_functions(checked, backend):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("both", "were both given: expected one of them"),
+        ("both", "were given: expected op alone"),
         ("shapes", "rank 1 submitted allreduce of float64 of shape (3,)"),
         ("dtypes", "rank 0 submitted allreduce of float32"),
         ("min", "expected Average or Sum"),

@@ -16,9 +16,9 @@ from ringlet.named import ProcessSet, Reduction, session
 
 
 def total(process_set=None, name="total", value=None):
-    engine = session.engine(process_set)
+    group = session.collectives(process_set)
     own = np.array([world.rank() + 1.0 if value is None else value])
-    return run(engine, "allreduce", name, own, op=Reduction.SUM)[0].tolist()
+    return run(group, "allreduce", name, own, op=Reduction.SUM)[0].tolist()
 
 
 def static_sets_are_there_after_init(folder):
@@ -35,7 +35,7 @@ def static_sets_are_there_after_init(folder):
         assert total(first) == [4.0]
     else:
         expect_error(first.rank, "rank 1 is not in the process set of ranks [0, 2]", ValueError)
-        expect_error(lambda: session.engine(first), "rank 1 cannot use ProcessSet", ValueError)
+        expect_error(lambda: session.collectives(first), "rank 1 cannot use ProcessSet", ValueError)
         assert total(session.process_sets()[3]) == [2.0]
     assert total() == [6.0]
     session.shutdown()
@@ -63,7 +63,7 @@ def dynamic_sets_come_and_go(folder):
     assert session.remove_process_set(added)
     assert not session.remove_process_set(added)
     assert not session.remove_process_set(session.global_process_set)
-    expect_error(lambda: session.engine(added), "is not in use", ValueError)
+    expect_error(lambda: session.collectives(added), "is not in use", ValueError)
     second = session.add_process_set(again)
     assert second is again
     assert second.process_set_id == 2
@@ -80,17 +80,19 @@ def overlapping_sets_may_be_used_in_crossing_order(folder):
     mine = [each for each in pairs if each.included()]
     order = mine if rank % 2 else mine[::-1]
     for number in range(10):
-        everybody = submit(session.engine(), "allreduce", f"all {number}", np.array([1.0]), op=Reduction.SUM)
-        pendings = [
+        everybody = submit(session.collectives(), "allreduce", f"all {number}", np.array([1.0]), op=Reduction.SUM)
+        handles = [
             (
                 each,
-                submit(session.engine(each), "allreduce", f"cross {number}", np.array([rank + 1.0]), op=Reduction.SUM),
+                submit(
+                    session.collectives(each), "allreduce", f"cross {number}", np.array([rank + 1.0]), op=Reduction.SUM
+                ),
             )
             for each in order
         ]
-        run(session.engine(), "barrier", f"between {number}")
-        for each, pending in pendings[::-1]:
-            same(pending.wait()[0], np.array([sum(member + 1.0 for member in each.ranks or ())]))
+        run(session.collectives(), "barrier", f"between {number}")
+        for each, handle in handles[::-1]:
+            same(handle.wait()[0], np.array([sum(member + 1.0 for member in each.ranks or ())]))
         assert everybody.wait()[0].tolist() == [3.0]
     session.shutdown()
 
@@ -99,10 +101,10 @@ def roots_are_ranks_of_the_job_in_sets_too(folder):
     session.init(process_sets=[[1, 2]])
     pair = session.process_sets()[1]
     if pair.included():
-        engine = session.engine(pair)
-        assert run(engine, "broadcast", "root", np.array([world.rank()]), root=2)[0].tolist() == [2]
-        expect_error(lambda: run(engine, "broadcast", "far", np.zeros(1), root=0), "expected one of [1, 2]", ValueError)
-        [last] = run(engine, "join", "join")
+        group = session.collectives(pair)
+        assert run(group, "broadcast", "root", np.array([world.rank()]), root=2)[0].tolist() == [2]
+        expect_error(lambda: run(group, "broadcast", "far", np.zeros(1), root=0), "expected one of [1, 2]", ValueError)
+        [last] = run(group, "join", "join")
         assert int(last) in (1, 2)
         assert session.broadcast_object({"from": world.rank()}, 2, process_set=pair) == {"from": 2}
         assert session.allgather_object(world.rank(), process_set=pair) == [1, 2]
@@ -113,11 +115,11 @@ def sets_are_independent_of_a_join(folder):
     session.init(process_sets=[[0, 1]])
     pair = session.process_sets()[1]
     if world.rank() == 2:
-        run(session.engine(), "join", "join")
+        run(session.collectives(), "join", "join")
     else:
         if pair.included():
-            assert run(session.engine(pair), "allgather", "rows", np.array([world.rank()]))[0].tolist() == [0, 1]
-        run(session.engine(), "join", "join")
+            assert run(session.collectives(pair), "allgather", "rows", np.array([world.rank()]))[0].tolist() == [0, 1]
+        run(session.collectives(), "join", "join")
     session.shutdown()
 
 
@@ -156,12 +158,12 @@ def objects_that_cannot_travel_raise_everywhere(folder):
 
 
 def hostile_bytes_are_refused(folder):
-    """A rank that speaks the language of the engine but sends no value."""
+    """A rank that speaks the language of the collectives but sends no value."""
     session.init()
     data = (9).to_bytes(8, "little") + b"Vcposix\ns"
     if world.rank() == 0:
-        pending = submit(session.engine(), "allgather", "hostile", np.frombuffer(data, np.uint8))
-        pending.wait()
+        handle = submit(session.collectives(), "allgather", "hostile", np.frombuffer(data, np.uint8))
+        handle.wait()
     else:
         expect_error(
             lambda: session.allgather_object(1, name="hostile"), "are no value that Ringlet encoded", DataError

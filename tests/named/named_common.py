@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ringlet.comm import arrays
-from ringlet.named import CollectiveError, Engine, Pending, Reduction, Request
+from ringlet.named import CollectiveError, Handle, NamedCollectives, Reduction, Submission
 
 DTYPES = (
     "bool",
@@ -44,14 +44,14 @@ def values(rank: int, shape: tuple[int, ...], dtype: Any = np.float32, seed: int
     return np.asarray(numbers).astype(wanted)
 
 
-def submit(engine: Engine, kind: str, name: str, *inputs: Any, **options: Any) -> Pending:
+def submit(group: NamedCollectives, kind: str, name: str, *inputs: Any, **options: Any) -> Handle:
     """Submit a request; ``background`` is an option of the submission, the others are the request's."""
     background = options.pop("background", True)
-    return engine.submit(Request(kind, name, inputs, **options), background=background)
+    return group.submit(Submission(kind, name, inputs, **options), background=background)
 
 
-def run(engine: Engine, kind: str, name: str, *inputs: Any, **options: Any) -> list[Any]:
-    return engine.run(Request(kind, name, inputs, **options))
+def run(group: NamedCollectives, kind: str, name: str, *inputs: Any, **options: Any) -> list[Any]:
+    return group.run(Submission(kind, name, inputs, **options))
 
 
 def expected_reduction(stack: Sequence[Any], op: Reduction, pre: float = 1.0, post: float = 1.0) -> Any:
@@ -94,7 +94,7 @@ def expect_error(call: Callable[[], object], words: str, kind: type[Exception] =
     return str(caught.value)
 
 
-def still_works(engine: Engine) -> None:
+def still_works(group: NamedCollectives) -> None:
     """The next operation takes place."""
-    [total] = run(engine, "allreduce", "still works", np.array([engine.rank + 1.0]), op=Reduction.SUM)
-    same(total, [engine.size * (engine.size + 1) / 2])
+    [total] = run(group, "allreduce", "still works", np.array([group.rank + 1.0]), op=Reduction.SUM)
+    same(total, [group.size * (group.size + 1) / 2])

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ringlet.comm import world
-from ringlet.named import ProcessSet, Reduction, Request, rounds, session
+from ringlet.named import ProcessSet, Reduction, Submission, rounds, session
 
 LONG = 60.0
 """Seconds; nothing here takes so long unless it is broken."""
@@ -27,7 +27,7 @@ LONG = 60.0
 
 def total(value: Any = None, name: str = "total", process_set: ProcessSet | None = None) -> list[float]:
     own = np.atleast_1d(np.asarray(world.rank() + 1.0 if value is None else value))
-    [result] = session.engine(process_set).run(Request("allreduce", name, (own,), op=Reduction.SUM))
+    [result] = session.collectives(process_set).run(Submission("allreduce", name, (own,), op=Reduction.SUM))
     return list(result.tolist())
 
 
@@ -41,7 +41,9 @@ def error_of(call: Any) -> str:
 
 def begins_and_ends() -> Any:
     """Before init everything raises; init and shutdown may be repeated, alone or after each other."""
-    before = [error_of(call) for call in (session.engine, session.process_sets, lambda: session.add_process_set([0]))]
+    before = [
+        error_of(call) for call in (session.collectives, session.process_sets, lambda: session.add_process_set([0]))
+    ]
     before += [error_of(call) for call in (world.rank, session.global_process_set.rank, session.stop_timeline)]
     session.shutdown()
     session.init()
@@ -50,20 +52,20 @@ def begins_and_ends() -> Any:
     plain = world.allreduce(1.0, "sum")
     session.shutdown()
     session.shutdown()
-    between = [session.is_initialized(), world.is_initialized(), error_of(session.engine)]
+    between = [session.is_initialized(), world.is_initialized(), error_of(session.collectives)]
     session.init(process_sets="dynamic")
     return {"before": before, "first": first, "plain": plain, "between": between, "again": total()}
 
 
 def one_leaves_while_others_wait() -> Any:
     session.init()
-    engine = session.engine()
+    group = session.collectives()
     if world.rank() == 0:
         total()
         session.shutdown()
         return None
     total()
-    waits = engine.submit(Request("allreduce", "unfinished", (np.ones(2),)))
+    waits = group.submit(Submission("allreduce", "unfinished", (np.ones(2),)))
     return [error_of(waits.wait), error_of(lambda: total(1.0, "later")), error_of(lambda: session.add_process_set([0]))]
 
 
@@ -91,10 +93,10 @@ def one_dies() -> Any:
 def one_ends_with_unfinished_requests() -> Any:
     """The end of the process tells the others, and does not wait for them."""
     session.init()
-    engine = session.engine()
+    group = session.collectives()
     if world.rank() == 0:
-        engine.submit(Request("allreduce", "nobody else does", (np.ones(2),)))
-        engine.submit(Request("allreduce", "nor this", (np.ones(2),)), background=False)
+        group.submit(Submission("allreduce", "nobody else does", (np.ones(2),)))
+        group.submit(Submission("allreduce", "nor this", (np.ones(2),)), background=False)
         return None
     return error_of(lambda: total(1.0, "nobody answers"))
 
@@ -133,7 +135,7 @@ def some_ranks_form_a_world() -> Any:
     session.init(comm=lists[job_rank])
     session.init(comm=lists[job_rank])
     if job_rank == 3:
-        found = [session.is_initialized(), error_of(session.engine), error_of(world.rank)]
+        found = [session.is_initialized(), error_of(session.collectives), error_of(world.rank)]
     else:
         found = [world.rank(), world.size(), total(job_rank + 1.0), session.global_process_set.ranks]
     session.shutdown()
@@ -166,10 +168,10 @@ def requests_that_nobody_answers_are_reported() -> Any:
     """Ranks 0 and 1 submit what rank 2 never does, which waits elsewhere. The environment says how patient they are."""
     sys.stderr, heard = io.StringIO(), sys.stderr
     session.init()
-    engine = session.engine()
+    group = session.collectives()
     alone = ""
     if world.rank() < 2:
-        alone = error_of(engine.submit(Request("allreduce", "step.7", (np.ones(2),))).wait)
+        alone = error_of(group.submit(Submission("allreduce", "step.7", (np.ones(2),))).wait)
     world.barrier()
     said, sys.stderr = sys.stderr.getvalue(), heard
     after = total()
@@ -186,7 +188,7 @@ def a_silent_rank_is_reported() -> Any:
     os.kill(int(others[1]), signal.SIGSTOP)
     said = io.StringIO()
     sys.stderr, heard = said, sys.stderr
-    waits = session.engine().submit(Request("allreduce", "late", (np.ones(1),), op=Reduction.SUM))
+    waits = session.collectives().submit(Submission("allreduce", "late", (np.ones(1),), op=Reduction.SUM))
     waiting = threading.Thread(target=waits.wait)
     waiting.start()
     patience = threading.Event()

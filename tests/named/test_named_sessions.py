@@ -79,7 +79,7 @@ def test_an_exception_while_waiting_ends_the_session_on_all_ranks(play: Any) -> 
     (interrupted, later), [other] = play("one_is_interrupted", 2)
     assert interrupted == "ArithmeticError: enough"
     assert "a round of rank 0 failed: ArithmeticError: enough" in later
-    assert other.startswith(("LostRankError", "BrokenEngineError"))
+    assert other.startswith(("LostRankError", "BrokenCollectivesError"))
 
 
 def test_a_forked_process_cannot_take_the_place_of_its_rank(play: Any) -> None:
@@ -92,9 +92,9 @@ def test_a_forked_process_cannot_take_the_place_of_its_rank(play: Any) -> None:
 def test_some_ranks_form_a_world_of_their_own(play: Any) -> None:
     results = play("some_ranks_form_a_world", 4)
     assert [found for found, _, _ in results[:3]] == [[0, 2, [4.0], [0, 1]], [0, 1, [2.0], [0]], [1, 2, [4.0], [0, 1]]]
-    initialized, engine, rank = results[3][0]
+    initialized, group, rank = results[3][0]
     assert not initialized
-    assert "takes no part: it is not among the ranks [0, 2]" in engine
+    assert "takes no part: it is not among the ranks [0, 2]" in group
     assert rank.startswith("NotInitializedError")
     assert [[after, repeated] for _, after, repeated in results] == [[[10.0], "no error"]] * 4
 
@@ -141,12 +141,12 @@ def test_a_process_may_end_while_another_is_stopped(play: Any) -> None:
 
 def test_patience_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from ringlet.errors import UsageError
-    from ringlet.named.settings import Settings, settings_from_environment
+    from ringlet.named.monitoring import Patience, patience_from_environment
 
-    assert settings_from_environment() == Settings(60.0, 600.0)
+    assert patience_from_environment() == Patience(60.0, 600.0)
     monkeypatch.setenv("RINGLET_STALL_ERROR_SECONDS", "0")
-    assert settings_from_environment() == Settings(60.0, 0.0)
+    assert patience_from_environment() == Patience(60.0, 0.0)
     for text in ("soon", "-1", "inf", "nan"):
         monkeypatch.setenv("RINGLET_STALL_WARNING_SECONDS", text)
         with pytest.raises(UsageError, match="RINGLET_STALL_WARNING_SECONDS="):
-            settings_from_environment()
+            patience_from_environment()

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringlet.named.records import Exchange, record_words
-from ringlet.named.requests import Reduction
-from ringlet.named.signatures import NO_NUMBER, Key, Signature, decode, split_name
-from ringlet.named.table import Announcement, Known, Table
+from ringlet.named.reductions import Reduction
+from ringlet.named.signatures import Signature, decode
+from ringlet.named.submissions import NO_NUMBER, Key, split_name
+from ringlet.named.table import Announcement, Exchange, Known, Table, record_words
 
 some_examples = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -97,7 +97,7 @@ def test_everybody_understands_what_everybody_told(size, rounds, capacity, data)
         for exchange in exchanges:
             for rank, heard in enumerate(exchange.decode(records, texts)):
                 told_set = sorted((text, name) for text, name in requests[rank])
-                assert sorted((signature.encode(), name) for signature, name in heard.requests) == told_set
+                assert sorted((signature.encode(), name) for signature, name in heard.submissions) == told_set
                 assert heard.withdrawn == withdrawn
                 assert (heard.joins, heard.leaves) == flags[rank]
 
@@ -113,7 +113,7 @@ def test_a_crowd_of_known_requests_finds_room_in_the_text():
     records = np.zeros((1, record_words(1)), np.int64)
     records[0, : len(words)] = words
     [heard] = exchange.decode(records, [more])
-    assert [number for _, number in heard.requests] == list(range(500))
+    assert [number for _, number in heard.submissions] == list(range(500))
 
 
 def test_known_requests_need_no_text():

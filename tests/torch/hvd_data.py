@@ -62,7 +62,7 @@ def check_rates() -> None:
     assert math.isclose(hvd.scaled_rate(0.1, "sqrt"), 0.1 * size**0.5)
     assert hvd.scaled_rate(0.1, "none") == 0.1
     assert hvd.scaled_rate(0.1, backward_passes_per_step=2, op=hvd.Adasum) == 0.2
-    expect_error(lambda: hvd.scaled_rate(0.1, "cubic"), "rule='cubic'")
+    expect_error(lambda: hvd.scaled_rate(0.1, "cubic"), "unknown rule 'cubic'")
 
 
 def check_warm_up() -> None:

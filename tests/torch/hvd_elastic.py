@@ -20,6 +20,7 @@ from hvd_common import (
 from torch.utils.data import TensorDataset
 
 import ringlet.torch as hvd
+from ringlet.elastic.loop import RESET_LIMIT
 from ringlet.errors import CheckpointError
 from ringlet.torch import elastic
 
@@ -100,7 +101,7 @@ def check_failures_without_end_and_mistakes_are_raised() -> None:
         raise hvd.HorovodInternalError("never works")
 
     expect_error(lambda: hopeless(elastic.ObjectState(step=0)), "never works", RuntimeError)
-    assert len(calls) == elastic.RESET_LIMIT + 1
+    assert len(calls) == RESET_LIMIT + 1
     calls.clear()
 
     @elastic.run
@@ -110,6 +111,31 @@ def check_failures_without_end_and_mistakes_are_raised() -> None:
 
     expect_error(lambda: mistaken(elastic.ObjectState(step=0)), "do not fit together")
     assert len(calls) == 1
+
+
+def check_a_commit_that_made_progress_begins_the_count_of_failures_again() -> None:
+    steps: list[int] = []
+
+    @elastic.run
+    def train(state: Any) -> None:
+        steps.append(state.step)
+        if state.step < 2 * RESET_LIMIT:
+            state.step += 1
+            state.commit()
+            raise hvd.HorovodInternalError("works for a step")
+
+    train(elastic.ObjectState(step=0))
+    assert steps == list(range(2 * RESET_LIMIT + 1))
+    calls = []
+
+    @elastic.run
+    def stuck(state: Any) -> None:
+        calls.append(1)
+        state.commit()
+        raise hvd.HorovodInternalError("never gets on")
+
+    expect_error(lambda: stuck(elastic.TorchState(make_net(seed=0), step=0)), "never gets on", RuntimeError)
+    assert len(calls) == RESET_LIMIT + 1
 
 
 def check_a_change_of_hosts_keeps_the_state() -> None:

@@ -22,7 +22,7 @@ from hvd_optimizer import small_buckets
 from torch import nn
 
 import ringlet.torch as hvd
-from ringlet.torch.compression import Compressor
+from ringlet.named.horovod import Compressor
 
 
 def check_sum_and_predivide_factor() -> None:

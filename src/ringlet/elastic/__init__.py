@@ -11,7 +11,8 @@
             state.commit()
 
 Started with ``ringlet run -n 4 --restarts 3 program.py``, a rank that dies costs the steps since the last commit.
-Takes names with values, gives them back after a restart. ``commits`` has the files, ``values`` what may be kept.
+Takes names with values, gives them back after a restart. ``commits`` has the files and says what may be kept, ``loop``
+has what ``ringlet.torch.elastic`` and ``ringlet.keras.elastic`` share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Commits on disk: directories ``commit-00000007`` that are there completely or not at all, with a hash of every file.
 
-``arrays.safetensors`` has the arrays, ``manifest.json`` the other values.
+``arrays.safetensors`` has the arrays, ``manifest.json`` an outline of the values (:mod:`ringlet.io.encoding`). No
+pickle, and everything comes back as it was.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ringlet.checkpoint.atomic import make_directory, remove_directory, remove_partials, write_directory
 from ringlet.checkpoint.contents import read_tensors, write_tensors
 from ringlet.checkpoint.manifest import MANIFEST, read_verified
-from ringlet.elastic import values as stored
-from ringlet.errors import CheckpointError
+from ringlet.errors import CheckpointError, UsageError
+from ringlet.io import encoding, safetensors
 
 KEPT = 2
 ARRAYS = "arrays.safetensors"
 _COMMIT = re.compile(r"commit-([0-9]{8,15})")
 _SAY = logging.getLogger("ringlet").warning
+KINDS = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, np.ndarray, np.generic, type(None))
+_OLD_KINDS = {"array": "array", "scalar": "number", "float": "number"}
+
+Arrays = dict[str, NDArray[Any]]
 
 
 @final
@@ -36,7 +44,7 @@ class Commits:
     def write(self, values: Mapping[str, Any]) -> None:
         """Add a commit, durably; whatever goes wrong is a CheckpointError and leaves the older ones intact."""
         self._prepare()
-        facts, arrays = stored.split(values)
+        facts, arrays = split(values)
         numbers = self.numbers()
         target = self.directory(max(numbers, default=0) + 1)
         write_directory(
@@ -88,10 +96,10 @@ class Commits:
         facts = manifest.facts.get("values")
         if not isinstance(facts, dict) or set(manifest.files) != {ARRAYS}:
             raise CheckpointError(f"{MANIFEST} is not that of a commit")
-        return stored.join(facts, read_tensors(directory / ARRAYS))
+        return join(facts, read_tensors(directory / ARRAYS))
 
     def _prepare(self) -> None:
-        """What writers that died left behind goes."""
+        """What writers that died have left is removed."""
         if not self._prepared:
             make_directory(self.path)
             for remark in remove_partials(self.path, lambda name: _COMMIT.fullmatch(name) is not None, _is_own):
@@ -125,3 +133,48 @@ def _name(number: int) -> str:
 
 def _is_own(name: str) -> bool:
     return name in (ARRAYS, MANIFEST)
+
+
+# -- what a state may hold --------------------------------------------------------------------------------------------
+def check(name: str, value: object) -> None:
+    """Refuse what can certainly not be kept; what lists and dictionaries hold is looked at when they are written."""
+    if not isinstance(value, KINDS) or (isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject):
+        kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__qualname__
+        raise UsageError(
+            f"'{name}' of the state is of type {kind}, which cannot be kept: expected None, truth values, numbers, "
+            "texts, bytes, NumPy arrays, and lists, tuples, sets and dictionaries of them"
+        )
+
+
+def split(values: Mapping[str, Any]) -> tuple[dict[str, Any], Arrays]:
+    """An outline in JSON, and arrays of types that safetensors files have."""
+    try:
+        outline, arrays = encoding.split(dict(values), "the state", is_plain=safetensors.NAMES.__contains__)
+    except UsageError as error:
+        raise CheckpointError(f"the state cannot be kept: {error}") from None
+    return outline, {f"array{place}": array for place, array in enumerate(arrays)}
+
+
+def join(outline: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """The values from what :func:`split` gave; what does not fit together is a CheckpointError."""
+    try:
+        if not isinstance(outline.get("kind"), str):
+            return _join_old(outline, arrays)
+        values: dict[str, Any] = encoding.join(outline, [arrays[f"array{place}"] for place in range(len(arrays))])
+        return values
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"its values and arrays do not fit together: {error}") from None
+
+
+def _join_old(facts: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """From a commit of an earlier format, which described every value by itself."""
+    values = {}
+    for name, fact in facts.items():
+        if fact["kind"] == "json":
+            values[name] = fact["value"]
+            continue
+        array = arrays[name]
+        form = [fact["type"], fact["shape"]] if "type" in fact else [array.dtype.name, list(array.shape)]
+        value = encoding.join({"kind": _OLD_KINDS[fact["kind"]], "place": 0, "form": form}, [array])
+        values[name] = float(value) if fact["kind"] == "float" else value
+    return values

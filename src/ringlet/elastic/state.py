@@ -1,4 +1,4 @@
-"""The state of somebody's own training loop: named values that all ranks commit and restore together."""
+"""The state of a user's own training loop: named values that all ranks commit and restore together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
-from ringlet.elastic import values as stored
+from ringlet.elastic import commits
 from ringlet.elastic.commits import Commits
 from ringlet.errors import CheckpointError, RingletError, UsageError
 
@@ -21,8 +21,8 @@ class State:
     """Values by name, read and written as attributes: ``state.step += 1``.
 
     Values are NumPy arrays or what JSON has. Rank 0 writes and reads; so values should be the same on all ranks, or
-    matter on rank 0 alone. Arrays are restored in place where shape and type allow it, so whoever holds the same array
-    sees it. Every rank must make the state and call its methods in the same order.
+    matter on rank 0 alone. Arrays are restored in place where shape and type allow it, so anyone who holds the same
+    array sees it. Every rank must make the state and call its methods in the same order.
     """
 
     _values: dict[str, Any]
@@ -43,7 +43,7 @@ class State:
         for name, value in values.items():
             if name.startswith("_") or hasattr(type(self), name):
                 raise UsageError(f"'{name}' cannot be a name in a state: it is taken, choose another")
-            stored.check(name, value)
+            commits.check(name, value)
             self._values[name] = value
 
     def commit(self) -> None:
@@ -82,14 +82,14 @@ class State:
 
     def _take(self, found: dict[str, Any] | None) -> bool:
         """Rank 0 hands out what it found: facts first, then array after array."""
-        facts, arrays = stored.split(found or {})
+        facts, arrays = commits.split(found or {})
         forms = {name: [array.dtype.str, list(array.shape)] for name, array in arrays.items()}
         own = json.dumps([found is not None, facts, forms]).encode() if self._comm.rank == 0 else None
         is_found, facts, forms = json.loads(self._comm.broadcast_bytes(own))
         for name, (kind, shape) in forms.items():
             array = arrays.get(name, np.empty(0))
             arrays[name] = self._comm.broadcast(array if self._comm.rank == 0 else np.empty(shape, kind))
-        for name, value in stored.join(facts, arrays).items():
+        for name, value in commits.join(facts, arrays).items():
             self._values[name] = _placed(self._values[name], value)
         return bool(is_found)
 
@@ -101,7 +101,7 @@ class State:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._values:
             raise AttributeError(f"the state has no '{name}': it has {_listed(self._values)}. Name it in State(…)")
-        stored.check(name, value)
+        commits.check(name, value)
         self._values[name] = value
 
     def __dir__(self) -> list[str]:

@@ -15,9 +15,21 @@ from numpy.typing import NDArray
 
 from ringlet.comm.contract import Array
 from ringlet.keras import backends
-from ringlet.keras.compression import Compression, Compressor
-from ringlet.keras.errors import ArgumentError
-from ringlet.named import ProcessSet, Reduction, Request, session
+from ringlet.keras.exchange import ArgumentError, Compression
+from ringlet.named import ProcessSet, Reduction, Submission, session
+from ringlet.named.horovod import Compressor, Scaling, join, scaling
+
+__all__ = [
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "broadcast_object",
+    "grouped_allreduce",
+    "join",
+    "reducescatter",
+]
 
 
 @backends.unconverted
@@ -28,15 +40,15 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: Reduction | None = None,
-    compression: Compressor = Compression.none,
+    compression: type[Compressor] = Compression.none,
     process_set: ProcessSet | None = None,
 ) -> Any:
     """``value`` combined over all ranks; the default is the average.
 
     Works inside ``tf.function`` and ``jax.jit`` too. ``average`` is Horovod's old form of ``op``.
     """
-    results = grouped_allreduce([value], name, average, prescale_factor, postscale_factor, op, compression, process_set)
-    return results[0]
+    how = scaling(op, average, prescale_factor, postscale_factor)
+    return _allreduce([value], name, how, compression, process_set)[0]
 
 
 @backends.unconverted
@@ -47,44 +59,40 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: Reduction | None = None,
-    compression: Compressor = Compression.none,
+    compression: type[Compressor] = Compression.none,
     process_set: ProcessSet | None = None,
 ) -> list[Any]:
     """Like :func:`allreduce`, for several values in one operation."""
-    reduction = _reduction(op, average)
+    how = scaling(op, average, prescale_factor, postscale_factor)
+    return _allreduce(values, name, how, compression, process_set)
 
+
+def _allreduce(
+    values: Sequence[Any],
+    name: str | None,
+    how: Scaling,
+    compression: type[Compressor],
+    process_set: ProcessSet | None,
+) -> list[Any]:
     def run(arrays: Sequence[Array]) -> list[Array]:
-        engine = session.engine(process_set)
-        given = name or engine.default_name("allreduce")
-        request = Request("allreduce", given, tuple(arrays), None, reduction, prescale_factor, postscale_factor)
-        return engine.run(request)
-
-    def run_compressed(arrays: Sequence[Array]) -> list[Array]:
         packed = [compression.compress(array) for array in arrays]
-        results = run([array for array, _ in packed])
-        return [compression.decompress(array, packed[index][1]) for index, array in enumerate(results)]
+        results = _run("allreduce", [array for array, _ in packed], name, process_set, how)
+        return [compression.decompress(array, ctx) for array, (_, ctx) in zip(results, packed, strict=True)]
 
-    return _with_arrays(values, run_compressed)
+    return _with_arrays(values, run)
 
 
 @backends.unconverted
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None) -> Any:
     """The value of rank ``root_rank`` (a rank of the whole job); the others pass one of the same shape and dtype."""
-
-    def run(arrays: Sequence[Array]) -> list[Array]:
-        engine = session.engine(process_set)
-        given = name or engine.default_name("broadcast")
-        return engine.run(Request("broadcast", given, tuple(arrays), root=root_rank))
-
-    return _with_arrays([value], run)[0]
+    return _with_arrays([value], lambda arrays: _run("broadcast", arrays, name, process_set, root=root_rank))[0]
 
 
 @backends.unconverted
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet | None = None) -> Any:
     """All ranks' values one after the other along axis 0, whose length may differ; a number counts as one row."""
     array, like = _array(value)
-    engine = session.engine(process_set)
-    (result,) = engine.run(Request("allgather", name or engine.default_name("allgather"), (np.atleast_1d(array),)))
+    (result,) = _run("allgather", [np.atleast_1d(array)], name, process_set)
     return like(result)
 
 
@@ -99,10 +107,8 @@ def reducescatter(
 ) -> Any:
     """This rank's share of axis 0 of the combined values; the first ranks get one row more if it does not divide."""
     array, like = _array(value)
-    engine = session.engine(process_set)
-    given = name or engine.default_name("reducescatter")
-    request = Request("reducescatter", given, (array,), None, op, prescale_factor, postscale_factor)
-    (result,) = engine.run(request)
+    how = scaling(op, None, prescale_factor, postscale_factor)
+    (result,) = _run("reducescatter", [array], name, process_set, how)
     return like(result)
 
 
@@ -113,26 +119,11 @@ def alltoall(value: Any, splits: Any = None, name: str | None = None, process_se
     With ``splits`` the result is a pair: the rows, and how many of them came from each rank.
     """
     array, like = _array(value)
-    engine = session.engine(process_set)
     rows = None if splits is None else tuple(int(length) for length in _array(splits)[0])
-    given = name or engine.default_name("alltoall")
-    received, lengths = engine.run(Request("alltoall", given, (array,), splits=rows))
+    received, lengths = _run("alltoall", [array], name, process_set, splits=rows)
     if splits is None:
         return like(received)
     return like(received), _array(splits)[1](np.asarray(lengths))
-
-
-def barrier(process_set: ProcessSet | None = None) -> None:
-    """Return when all ranks have come here."""
-    engine = session.engine(process_set)
-    engine.run(Request("barrier", engine.default_name("barrier")))
-
-
-def join(process_set: ProcessSet | None = None) -> int:
-    """Contribute zeros to all allreduces of the others until they have joined too; gives the rank that came last."""
-    engine = session.engine(process_set)
-    (last,) = engine.run(Request("join", "join"))
-    return int(last)
 
 
 def broadcast_object(
@@ -144,15 +135,21 @@ def broadcast_object(
 
 def allgather_object(value: Any, name: str | None = None, process_set: ProcessSet | None = None) -> list[Any]:
     """What every rank passes, in the order of ranks."""
-    return list(session.allgather_object(value, name=name, process_set=process_set))
+    return session.allgather_object(value, name=name, process_set=process_set)
 
 
-def _reduction(op: Reduction | None, average: bool | None) -> Reduction:
-    if op is not None and average is not None:
-        raise ArgumentError(f"op={op} and average={average} were both given: expected one of them, op is the newer")
-    if average is not None:
-        return Reduction.AVERAGE if average else Reduction.SUM
-    return op or Reduction.AVERAGE
+def _run(
+    kind: str,
+    arrays: Sequence[Array],
+    name: str | None,
+    process_set: ProcessSet | None,
+    how: Scaling = Scaling(),  # noqa: B008  it cannot be changed
+    **options: Any,
+) -> list[Array]:
+    collectives = session.collectives(process_set)
+    name = name or collectives.default_name(kind)
+    combining = how.op, how.prescale, how.postscale
+    return collectives.run(Submission(kind, name, tuple(arrays), None, *combining, **options))
 
 
 def _with_arrays(values: Sequence[Any], function: Callable[[list[Array]], list[Array]]) -> list[Any]:

@@ -7,13 +7,16 @@ element tells how many ranks took part: an average is one over those ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
+import keras
+import ml_dtypes
 import numpy as np
 
 from ringlet.comm.contract import Array
-from ringlet.keras.compression import Compression, Compressor
-from ringlet.named import CollectiveError, Engine, ProcessSet, Reduction, Request, session
+from ringlet.errors import UsageError
+from ringlet.named import CollectiveError, NamedCollectives, ProcessSet, Reduction, Submission, session
+from ringlet.named.horovod import CastCompressor, Compressor
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -22,13 +25,58 @@ _last_error: CollectiveError | None = None
 
 
 def failure(error: BaseException) -> CollectiveError | None:
-    """The failed collective behind an error that left ``fit``; None if it was something else, or a wrong argument."""
+    """The failed collective that made ``fit`` raise; None if it was something else, or a wrong argument."""
     found: BaseException | None = error
     if not isinstance(found, CollectiveError) and _last_error is not None and str(_last_error) in str(error):
         found = _last_error
     return found if isinstance(found, CollectiveError) and not isinstance(found, ValueError) else None
 
 
+class ArgumentError(UsageError, ValueError):
+    """An argument, or a way of training, that cannot work with several ranks."""
+
+
+# -- what travels in place of a value ---------------------------------------------------------------------------------
+class _ValueCompressor(CastCompressor):
+    @staticmethod
+    def dtype_of(tensor: Any) -> str:
+        """The name of its dtype."""
+        return str(keras.backend.standardize_dtype(tensor.dtype))
+
+    @staticmethod
+    def cast(tensor: Any, dtype: str) -> Any:
+        """The same values in another dtype; NumPy has no bfloat16 of its own."""
+        if not isinstance(tensor, np.ndarray):
+            return keras.ops.cast(tensor, dtype)
+        with np.errstate(over="ignore"):
+            return tensor.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+class NoneCompressor(_ValueCompressor):
+    """Values travel as they are."""
+
+
+class FP16Compressor(_ValueCompressor):
+    """Floating values travel as float16: 11 significant bits, up to 65504."""
+
+    wire = "float16"
+
+
+class BF16Compressor(_ValueCompressor):
+    """Floating values travel as bfloat16: 8 significant bits, the range of float32."""
+
+    wire = "bfloat16"
+
+
+class Compression:
+    """What travels: ``Compression.none``, ``Compression.fp16`` and ``Compression.bf16``."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
 @final
 class GradientExchange:
     """Reduces one optimizer's gradients over a process set.
@@ -43,7 +91,7 @@ class GradientExchange:
         op: Reduction = Reduction.AVERAGE,
         prescale: float = 1.0,
         postscale: float = 1.0,
-        compression: Compressor = Compression.none,
+        compression: type[Compressor] = Compression.none,
         process_set: ProcessSet | None = None,
     ) -> None:
         self.name = name
@@ -61,19 +109,18 @@ class GradientExchange:
     @property
     def size(self) -> int:
         """The number of ranks."""
-        return session.engine(self.process_set).size
+        return session.collectives(self.process_set).size
 
     def reduce_flat(self, flats: Sequence[Array]) -> list[Array]:
         """Reduce buffers of different dtypes together, each with a one at its end; in place where that is possible."""
         outputs = tuple(flat if flat.flags.writeable else np.empty_like(flat) for flat in flats)
-        engine = session.engine(self.process_set)
-        self._run(
-            engine, Request("allreduce", self.name, tuple(flats), outputs, self.op, self.prescale, self.postscale)
-        )
+        collectives = session.collectives(self.process_set)
+        how = self.op, self.prescale, self.postscale
+        self._run(collectives, Submission("allreduce", self.name, tuple(flats), outputs, *how))
         self.num_exchanges += 1
         if self.op is Reduction.AVERAGE:
             for flat in outputs:
-                self._correct(flat, engine.size)
+                self._correct(flat, collectives.size)
         return list(outputs)
 
     def reduce(self, arrays: Sequence[Array]) -> list[Array]:
@@ -90,10 +137,10 @@ class GradientExchange:
         self.reduce_flat(buffers)
         return views
 
-    def _run(self, engine: Engine, request: Request) -> None:
+    def _run(self, collectives: NamedCollectives, submission: Submission) -> None:
         global _last_error
         try:
-            engine.run(request)
+            collectives.run(submission)
         except CollectiveError as error:
             _last_error = error
             raise

@@ -13,11 +13,10 @@ from typing import Any
 import keras
 
 from ringlet.keras import backends
-from ringlet.keras.compression import Compression, Compressor
-from ringlet.keras.errors import ArgumentError
-from ringlet.keras.exchange import GradientExchange
+from ringlet.keras.exchange import ArgumentError, Compression, GradientExchange
 from ringlet.keras.variables import build, register
 from ringlet.named import ProcessSet, Reduction
+from ringlet.named.horovod import Compressor
 
 _ATTRIBUTE = "_ringlet_exchange"
 _numbers = count()
@@ -28,7 +27,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     name: str | None = None,
     device_dense: str = "",  # noqa: ARG001
     device_sparse: str = "",  # noqa: ARG001
-    compression: Compressor = Compression.none,
+    compression: type[Compressor] = Compression.none,
     sparse_as_dense: bool = False,  # noqa: ARG001
     gradient_predivide_factor: float = 1.0,
     op: Reduction = Reduction.AVERAGE,
@@ -122,7 +121,7 @@ def claim(model: Any) -> GradientExchange | None:
 
 
 def make_exchange(
-    name: str | None, op: Reduction, compression: Compressor, predivide: float, process_set: ProcessSet | None
+    name: str | None, op: Reduction, compression: type[Compressor], predivide: float, process_set: ProcessSet | None
 ) -> GradientExchange:
     """The way of gradients between ranks, from Horovod's arguments."""
     if op not in (Reduction.AVERAGE, Reduction.SUM):
@@ -181,7 +180,7 @@ def _exchanged(
 
 
 def _are_left_alone(exchange: GradientExchange, variables: list[Any]) -> bool:
-    """Whether there is nobody to agree with, or somebody else takes care; asked once for each exchange."""
+    """Whether there is no one to agree with, or something else takes care; asked once for each exchange."""
     if exchange.is_needed is None:
         alone = exchange.size == 1 and exchange.prescale * exchange.postscale == 1
         exchange.is_needed = not alone and not backends.current().are_reduced_elsewhere(variables)

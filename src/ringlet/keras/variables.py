@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from ringlet.comm.contract import Array
-from ringlet.keras.errors import ArgumentError
-from ringlet.named import ProcessSet, Reduction, Request, session
+from ringlet.keras.exchange import ArgumentError
+from ringlet.named import ProcessSet, Reduction, Submission, session
 
 _optimizers: list[weakref.ref[Any]] = []
 """Those that were distributed, in that order."""
@@ -23,23 +23,23 @@ def broadcast_variables(
 ) -> None:
     """Set all variables to the values they have on ``root_rank``; in one operation. Every rank must call."""
     flats = _flat(variables)
-    engine = session.engine(process_set)
-    if engine.size == 1 or not flats:
+    collectives = session.collectives(process_set)
+    if collectives.size == 1 or not flats:
         return
-    given = name or engine.default_name("broadcast_variables")
-    engine.run(Request("broadcast", given, tuple(flats.values()), tuple(flats.values()), root=root_rank))
-    if engine.ranks[engine.rank] != root_rank:
+    given = name or collectives.default_name("broadcast_variables")
+    collectives.run(Submission("broadcast", given, tuple(flats.values()), tuple(flats.values()), root=root_rank))
+    if collectives.ranks[collectives.rank] != root_rank:
         _assign(variables, flats)
 
 
 def average_variables(variables: Sequence[Any], process_set: ProcessSet | None = None) -> None:
     """Set all variables, which are floating, to their average over the ranks. Every rank must call."""
     flats = _flat(variables)
-    engine = session.engine(process_set)
-    if engine.size == 1 or not flats:
+    collectives = session.collectives(process_set)
+    if collectives.size == 1 or not flats:
         return
-    given = engine.default_name("average_variables")
-    engine.run(Request("allreduce", given, tuple(flats.values()), tuple(flats.values()), Reduction.AVERAGE))
+    given = collectives.default_name("average_variables")
+    collectives.run(Submission("allreduce", given, tuple(flats.values()), tuple(flats.values()), Reduction.AVERAGE))
     _assign(variables, flats)
 
 

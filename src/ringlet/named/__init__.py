@@ -1,35 +1,37 @@
 """Named collectives over a communicator: in any order, from any thread, with errors that reach all ranks.
 
-Takes requests (:class:`Request`), each with a name; gives results once all ranks of the process set have submitted
-that name. ``engine`` holds the rounds in which ranks tell each other what they have, ``table`` the state machine that
-is the same on every rank, ``execution`` what then happens. ``session`` is the state of the process.
+Takes what programs submit (:class:`Submission`), each with a name; gives results (:class:`Handle`) once all ranks of
+the process set have submitted that name. ``kinds`` describes each collective, ``rounds`` is how ranks tell each other
+what they have, ``table`` the state machine that is the same on every rank, ``execution`` what then happens.
+``session`` is the state of the process, ``horovod`` what Horovod's names mean, for every framework.
 """
 
 from ringlet.named import session
 from ringlet.named.buffers import Buffer
-from ringlet.named.engine import Engine
-from ringlet.named.errors import (
+from ringlet.named.collectives import NamedCollectives
+from ringlet.named.reductions import Reduction
+from ringlet.named.session import ProcessSet
+from ringlet.named.submissions import (
     ArgumentsError,
-    BrokenEngineError,
+    BrokenCollectivesError,
     CollectiveError,
     DuplicateNameError,
+    Handle,
     LostRankError,
+    Submission,
 )
-from ringlet.named.pending import Pending
-from ringlet.named.process_sets import ProcessSet
-from ringlet.named.requests import Reduction, Request
 
 __all__ = [
     "ArgumentsError",
-    "BrokenEngineError",
+    "BrokenCollectivesError",
     "Buffer",
     "CollectiveError",
     "DuplicateNameError",
-    "Engine",
+    "Handle",
     "LostRankError",
-    "Pending",
+    "NamedCollectives",
     "ProcessSet",
     "Reduction",
-    "Request",
+    "Submission",
     "session",
 ]

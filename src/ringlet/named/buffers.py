@@ -18,11 +18,11 @@ _LINE_BYTES = 64
 
 @final
 class Buffer:
-    """A flat array for each rank, made by ``Engine.buffer``; ``own`` is that of this rank, zeros at first."""
+    """A flat array for each rank, made by ``NamedCollectives.buffer``; ``own`` is that of this rank, zeros at first."""
 
     def __init__(self, number: int, rows: Array, local_rank: int) -> None:
         self.number = number
-        """Of the engine's buffers, the same on every rank."""
+        """Of the buffers of a process set, the same on every rank."""
         self.rows = rows
         """The arrays of all ranks of this machine."""
         self.own: Array = rows[local_rank]
@@ -44,7 +44,7 @@ def make_buffer(communicator: Communicator, number: int, num_elements: int, dtyp
 def can_add_in_place(communicator: Communicator, dtype: np.dtype[Any], num_participants: int) -> bool:
     """Whether :func:`add_in_place` serves: sums of float32 and float64, machines with equally many ranks.
 
-    Where ranks have joined, all must be on one machine: else a part might have nobody to send it.
+    Where ranks have joined, all must be on one machine: else a part might have no one to send it.
     """
     sizes = communicator.local_sizes
     alike = len(sizes) == 1 or (len(set(sizes)) == 1 and num_participants == communicator.size)

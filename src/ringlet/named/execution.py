@@ -1,4 +1,4 @@
-"""Carries out operations that all ranks have agreed on, in the same order on every rank.
+"""Carries out collectives that all ranks have agreed on, in the same order on every rank.
 
 Everything was checked before; what is decided here (which arrays travel together) follows from signatures alone, so
 ranks stay in step. A rank that has joined gives zeros.
@@ -15,11 +15,11 @@ import numpy as np
 
 from ringlet.comm.contract import Array, Communicator, Op
 from ringlet.errors import CommunicationError, RingletError
-from ringlet.named.adasum import adasum
 from ringlet.named.buffers import Buffer, add_in_place, can_add_in_place
-from ringlet.named.requests import Reduction, Request
-from ringlet.named.scaling import Recipe, finish, recipe, scaled
+from ringlet.named.kinds import kind_of
+from ringlet.named.reductions import Recipe, Reduction, adasum, finish, recipe, scaled
 from ringlet.named.signatures import Signature, number_dtype
+from ringlet.named.submissions import Submission
 
 FUSED_BYTES = 16 << 10
 FUSED_BYTES_BETWEEN_MACHINES = 1 << 20
@@ -30,12 +30,12 @@ MAX_BATCH_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class Work:
-    """An agreed operation on this rank; ``request`` is None where the rank has joined instead of submitting it."""
+    """An agreed collective on this rank; ``submission`` is None where the rank has joined instead of submitting it."""
 
     signature: Signature
     participants: Sequence[int]
-    """Ranks of the engine that submitted it."""
-    request: Request | None
+    """Ranks of the process set that submitted it."""
+    submission: Submission | None
     buffer: Buffer | None = None
     action: Callable[[], Any] | None = None
     """What to do, if it is none of the collectives; every rank does it at the same time."""
@@ -96,8 +96,9 @@ class Execution:
                 self._act(work, work.action)
             elif work.signature.kind == "allreduce":
                 self._allreduce(work, small)
-            else:
-                work.results = self._move(work)
+            elif work.submission is not None:
+                root = self._ranks.index(work.signature.root) if kind_of(work.signature.kind).has_root else 0
+                work.results = kind_of(work.signature.kind).run(self._communicator, work.submission, root)
             work.ended = monotonic()
         for (_, how), items in small.items():
             for batch in _batches(items):
@@ -112,11 +113,11 @@ class Execution:
 
     # -- allreduce ----------------------------------------------------------------------------------------------------
     def _allreduce(self, work: Work, small: dict[tuple[Any, ...], list[_Item]]) -> None:
-        signature, request = work.signature, work.request
+        signature, submission = work.signature, work.submission
         if signature.detail and self._in_place(work):
             return
-        inputs = request.inputs if request else _zeros(signature)
-        outputs: Sequence[Array | None] = (request.outputs if request else None) or [None] * len(inputs)
+        inputs = submission.inputs if submission else _zeros(signature)
+        outputs: Sequence[Array | None] = (submission.outputs if submission else None) or [None] * len(inputs)
         work.results = [*inputs]
         if signature.op is Reduction.ADASUM:
             work.results = self._adasum(signature, inputs, outputs)
@@ -183,24 +184,3 @@ class Execution:
                     np.copyto(out, result)
                 results[place] = result if out is None else out
         return results
-
-    # -- the others ---------------------------------------------------------------------------------------------------
-    def _move(self, work: Work) -> list[Array]:
-        comm, signature, request = self._communicator, work.signature, work.request
-        if signature.kind == "barrier" or request is None:
-            return []  # the round was the barrier
-        if signature.kind == "allgather":
-            return [comm.allgather(array) for array in request.inputs]
-        if signature.kind == "alltoall":
-            return [part for array in request.inputs for part in comm.alltoall(array, request.splits)]
-        if signature.kind == "broadcast":
-            root = self._ranks.index(signature.root)
-            outputs = request.outputs or [None] * len(request.inputs)
-            return [comm.broadcast(array, root, out=out) for array, out in zip(request.inputs, outputs, strict=True)]
-        return [self._reduce_scatter(signature, array) for array in request.inputs]
-
-    def _reduce_scatter(self, signature: Signature, array: Array) -> Array:
-        how = self._recipe(signature, array.dtype)
-        result = self._communicator.reduce_scatter(scaled(array, how.before), how.op)
-        finish(result, how)
-        return result

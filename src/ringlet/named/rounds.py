@@ -1,8 +1,8 @@
 """Rounds: ranks tell each other what they have submitted and carry out what all have. One thread of a rank at a time.
 
-Whoever waits for a request runs the rounds itself; else a thread does. A rank enters rounds while it has unfinished
-requests and otherwise about once a second: so others, who are blocked in their round until it comes, learn that they
-wait for something that it has not submitted. Between rounds in which nobody had anything new ranks rest a little.
+The thread that waits for a submission runs the rounds; else a thread does. A rank enters rounds while it has unfinished
+submissions and otherwise about once a second: so others, who are blocked in their round until it comes, learn that they
+wait for something that it has not submitted. Between rounds in which no rank had anything new ranks rest a little.
 """
 
 from __future__ import annotations
@@ -18,49 +18,51 @@ from ringlet.comm.contract import Communicator
 from ringlet.comm.node import NodeCommunicator
 from ringlet.errors import RankFailedError, RingletError
 from ringlet.forks import Owner
-from ringlet.named.errors import ArgumentsError, BrokenEngineError, CollectiveError, LostRankError
 from ringlet.named.execution import Execution, Work
-from ringlet.named.pending import Pending
-from ringlet.named.records import Exchange
-from ringlet.named.settings import Settings
-from ringlet.named.signatures import Key
-from ringlet.named.stalls import StallWatch
-from ringlet.named.table import Operation, Outcome, Table
-from ringlet.named.trace import Trace
+from ringlet.named.monitoring import Patience, StallWatch, Trace
+from ringlet.named.submissions import (
+    ArgumentsError,
+    BrokenCollectivesError,
+    CollectiveError,
+    Handle,
+    Key,
+    LostRankError,
+)
+from ringlet.named.table import Entry, Exchange, Outcome, Table
 
 FIRST_NAP_SECONDS = 0.0001
 LONGEST_NAP_SECONDS = 0.002
-"""Between rounds in which nobody had anything new; a request of this rank ends a nap."""
+"""Between rounds in which no rank had anything new; a submission of this rank ends a nap."""
 SECONDS_TO_LEAVE = 5.0
 """How long closing waits until all ranks know of it: another rank may have failed and never come."""
 SECONDS_TO_END = 1.0
 """How long closing then waits for the thread."""
 
-Finished = tuple[Pending, list[Any], BaseException | None]
+Finished = tuple[Handle, list[Any], BaseException | None]
 
 
 @final
 class Rounds:
-    """Of one rank. ``add`` takes its requests; everything else happens while somebody drives."""
+    """Of one rank. ``add`` takes its submissions; everything else happens while someone drives."""
 
-    def __init__(self, communicator: Communicator, ranks: Sequence[int], settings: Settings, *, thread: bool) -> None:
+    def __init__(self, communicator: Communicator, ranks: Sequence[int], patience: Patience, *, thread: bool) -> None:
         self.trace: Trace | None = None
         self.num_joins = 0
         """How often all ranks have joined."""
         self._communicator = communicator
         self._owner = Owner()
         self._ranks = list(ranks)
-        self._settings = settings
+        self._patience = patience
         self._table = Table(ranks)
         self._exchange = Exchange(communicator, self._table.known)
         self._execution = Execution(communicator, ranks)
-        self._stalls = StallWatch(self._table, ranks, communicator.rank, settings)
+        self._stalls = StallWatch(self._table, ranks, communicator.rank, patience)
         self._lock = threading.Lock()
         self._work_came = threading.Condition(self._lock)
         self._something_finished = threading.Condition(self._lock)
         self._nap_ended = threading.Condition(self._lock)
-        self._in_flight: dict[Key, Pending] = {}
-        self._new: list[Pending] = []
+        self._in_flight: dict[Key, Handle] = {}
+        self._new: list[Handle] = []
         self._num_waiting = 0
         self._driving = self._napping = self._urgent = self._leaving = False
         self._nap = 0.0
@@ -72,51 +74,51 @@ class Rounds:
             self._thread.start()
 
     # -- for those who submit and wait --------------------------------------------------------------------------------
-    def add(self, pending: Pending, *, background: bool) -> bool:
-        """Take in a request; False if its name is under way. Without ``background`` it needs somebody who waits."""
+    def add(self, handle: Handle, *, background: bool) -> bool:
+        """Take in a submission; False if its name is under way. Without ``background`` it needs someone who waits."""
         with self._lock:
             if self._error is not None:
-                raise _for_request(self._error, pending)
-            if pending.key in self._in_flight:
+                raise _for_handle(self._error, handle)
+            if handle.key in self._in_flight:
                 return False
-            self._in_flight[pending.key] = pending
-            self._new.append(pending)
+            self._in_flight[handle.key] = handle
+            self._new.append(handle)
             if self._napping:
                 self._nap_ended.notify()
             if background:
                 self._hurry()
             return True
 
-    def drive(self, pending: Pending) -> None:
-        """Run rounds until the request has finished, or sleep while somebody else does."""
+    def drive(self, handle: Handle) -> None:
+        """Run rounds until it has finished, or sleep while someone else does."""
         if not self._owner.is_here:
             raise CollectiveError(self._owner.explain("wait"))
         with self._lock:
-            while self._driving and not pending.finished:
-                pending.awaited = True
+            while self._driving and not handle.finished:
+                handle.awaited = True
                 self._num_waiting += 1
                 try:
-                    self._something_finished.wait(self._settings.heartbeat)
+                    self._something_finished.wait(self._patience.heartbeat)
                 finally:
                     self._num_waiting -= 1
                 self._notice_silence()
-            if pending.finished:
+            if handle.finished:
                 self._pass_on()
                 return
             self._driving = True
         try:
-            while not pending.finished:
+            while not handle.finished:
                 self._round()
         finally:
             self._stop_driving()
 
     def nudge(self) -> None:
-        """Let the thread see to unfinished requests."""
+        """Let the thread see to unfinished submissions."""
         with self._lock:
             self._hurry()
 
     def leave(self) -> None:
-        """Tell the others, as soon as possible, that this rank leaves: unfinished requests fail on all ranks."""
+        """Tell the others, as soon as possible, that this rank leaves: unfinished submissions fail on all ranks."""
         with self._lock:
             self._leaving = True
             if self._napping:
@@ -141,7 +143,7 @@ class Rounds:
         self._communicator.close()
 
     def _leave_alone(self) -> None:
-        """Without a thread nobody else tells the others."""
+        """Without a thread no one else tells the others."""
         with self._lock:
             drives = not self._driving and self._error is None
             self._driving = self._driving or drives
@@ -164,7 +166,7 @@ class Rounds:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """If nobody drives and there is more to do, somebody who waits goes on with it, else the thread."""
+        """If no one drives and there is more to do, someone who waits takes over, else the thread."""
         if self._driving:
             return
         if self._num_waiting:
@@ -173,7 +175,7 @@ class Rounds:
             self._work_came.notify()
 
     def _work(self) -> None:
-        """The thread: rounds while there are requests in a hurry that nobody waits for, and seldom one without."""
+        """The thread: rounds while there are submissions in a hurry that no one waits for, and seldom one without."""
         while self._take_over():
             try:
                 self._round()
@@ -183,16 +185,16 @@ class Rounds:
                 self._stop_driving()
 
     def _take_over(self) -> bool:
-        """Sleep until a round is due and nobody runs one; False at the end."""
+        """Sleep until a round is due and no one runs one; False at the end."""
         with self._lock:
             while self._error is None:
                 busy = self._driving or self._num_waiting
                 if not busy and (self._leaving or (self._urgent and self._in_flight)):
                     break
-                rest = self._settings.heartbeat - (monotonic() - self._ended)
+                rest = self._patience.heartbeat - (monotonic() - self._ended)
                 if not busy and rest <= 0:
                     break
-                self._work_came.wait(self._settings.heartbeat if busy else rest)
+                self._work_came.wait(self._patience.heartbeat if busy else rest)
                 self._notice_silence()
             self._driving = self._error is None
             return self._driving
@@ -209,16 +211,16 @@ class Rounds:
             if self._error is None:
                 self._advance(new)
         except RingletError as error:
-            kind = LostRankError if isinstance(error, RankFailedError) else BrokenEngineError
+            kind = LostRankError if isinstance(error, RankFailedError) else BrokenCollectivesError
             self._end(kind(str(error)))
             self._communicator.close()
         except BaseException as error:
-            self._end(BrokenEngineError(f"a round of rank {self._own} failed: {type(error).__name__}: {error}"))
+            self._end(BrokenCollectivesError(f"a round of rank {self._own} failed: {type(error).__name__}: {error}"))
             self._communicator.close()  # the others would wait for this rank forever
             raise
 
-    def _take_new(self) -> list[Pending]:
-        """What was submitted since the last round; rests first, if nothing was and nobody had anything then."""
+    def _take_new(self) -> list[Handle]:
+        """What was submitted since the last round; rests first, if nothing was and no rank had anything then."""
         with self._lock:
             if self._nap and not (self._new or self._leaving):
                 self._napping = True
@@ -229,16 +231,16 @@ class Rounds:
             new, self._new = self._new, []
             return new
 
-    def _advance(self, new: Sequence[Pending]) -> None:
-        joins, requests = False, []
-        for pending in new:
-            if pending.kind == "join":
+    def _advance(self, new: Sequence[Handle]) -> None:
+        joins, submissions = False, []
+        for handle in new:
+            if handle.kind == "join":
                 joins = True
             else:
-                requests.append((pending.signature, pending.key.number))
+                submissions.append((handle.signature, handle.key.number))
         expired = self._stalls.look(self._in_flight)
         self._began = monotonic()
-        told = self._exchange.tell(requests, expired, joins=joins, leaves=self._leaving)
+        told = self._exchange.tell(submissions, expired, joins=joins, leaves=self._leaving)
         self._ended = monotonic()
         outcome = self._table.advance(told)
         self._nap = min(LONGEST_NAP_SECONDS, 2 * self._nap or FIRST_NAP_SECONDS) if outcome.quiet else 0.0
@@ -252,22 +254,22 @@ class Rounds:
         """Do what was decided."""
         finished: list[Finished] = []
         works: list[Work] = []
-        owners: list[Pending | None] = []
-        for operation in outcome.decided:
-            submitted = self._communicator.rank in operation.signatures
-            pending = self._in_flight.get(operation.key) if submitted else None
-            if not operation.failure:
-                owners.append(pending)
-                works.append(_work_of(operation, pending))
-            elif pending is not None:
-                finished.append((pending, [], _error_of(operation)))
+        owners: list[Handle | None] = []
+        for entry in outcome.decided:
+            submitted = self._communicator.rank in entry.signatures
+            handle = self._in_flight.get(entry.key) if submitted else None
+            if not entry.failure:
+                owners.append(handle)
+                works.append(_work_of(entry, handle))
+            elif handle is not None:
+                finished.append((handle, [], _error_of(entry)))
         self._execution.carry_out(works)
-        for pending, work in zip(owners, works, strict=True):
-            if pending is not None:
-                finished.append((pending, work.results, work.error))
+        for handle, work in zip(owners, works, strict=True):
+            if handle is not None:
+                finished.append((handle, work.results, work.error))
                 if self.trace is not None:
-                    times = pending.submitted, work.started, work.ended
-                    self.trace.add(pending.name, pending.key.stem, pending.kind, *times)
+                    times = handle.submitted, work.started, work.ended
+                    self.trace.add(handle.name, handle.key.stem, handle.kind, *times)
         if outcome.last_joined is not None:
             self.num_joins += 1
             last = np.array(self._ranks[outcome.last_joined])
@@ -277,22 +279,22 @@ class Rounds:
     def _finish(self, finished: Sequence[Finished]) -> None:
         with self._lock:
             awaited = False
-            for pending, results, error in finished:
-                if self._in_flight.pop(pending.key, None) is None:
+            for handle, results, error in finished:
+                if self._in_flight.pop(handle.key, None) is None:
                     continue  # given up meanwhile
-                pending.finish(results, error)
-                awaited = awaited or pending.awaited
+                handle.finish(results, error)
+                awaited = awaited or handle.awaited
             if not self._in_flight:
                 self._urgent = False
             if awaited:
                 self._something_finished.notify_all()
 
     def _end(self, error: CollectiveError) -> None:
-        """No more rounds: every unfinished request fails. The first reason stays."""
+        """No more rounds: every unfinished submission fails. The first reason stays."""
         with self._lock:
             self._error = self._error or error
-            for pending in self._in_flight.values():
-                pending.finish([], _for_request(self._error, pending))
+            for handle in self._in_flight.values():
+                handle.finish([], _for_handle(self._error, handle))
             self._in_flight.clear()
             self._new.clear()
             self._urgent = False
@@ -307,18 +309,18 @@ class Rounds:
         return CollectiveError(f"the process set of ranks {self._ranks} was shut down by {who}")
 
 
-def _work_of(operation: Operation, pending: Pending | None) -> Work:
-    participants = list(operation.signatures)
-    if pending is None:
-        return Work(operation.signature, participants, None)
-    return Work(operation.signature, participants, pending.request, pending.buffer, pending.action)
+def _work_of(entry: Entry, handle: Handle | None) -> Work:
+    participants = list(entry.signatures)
+    if handle is None:
+        return Work(entry.signature, participants, None)
+    return Work(entry.signature, participants, handle.submission, handle.buffer, handle.action)
 
 
-def _error_of(operation: Operation) -> CollectiveError:
-    kind = ArgumentsError if operation.wrong_arguments else CollectiveError
-    return kind(f"{operation.signature.kind} '{operation.key}' did not take place: {operation.failure}")
+def _error_of(entry: Entry) -> CollectiveError:
+    kind = ArgumentsError if entry.wrong_arguments else CollectiveError
+    return kind(f"{entry.signature.kind} '{entry.key}' did not take place: {entry.failure}")
 
 
-def _for_request(error: CollectiveError, pending: Pending) -> CollectiveError:
-    """The same error for one request, so that tracebacks do not mix."""
-    return type(error)(f"{pending.kind} '{pending.name}' did not take place: {error}")
+def _for_handle(error: CollectiveError, handle: Handle) -> CollectiveError:
+    """The same error for one submission, so that tracebacks do not mix."""
+    return type(error)(f"{handle.kind} '{handle.name}' did not take place: {error}")

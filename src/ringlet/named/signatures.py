@@ -1,49 +1,30 @@
-"""What ranks tell each other about a request: everything that must agree, in words that can be compared.
-
-Names often end in a number that grows (``allreduce.noname.17``). It is told apart from the rest, so that the same
-request under the next number is known already.
-"""
+"""What ranks tell each other about a submission: everything that must agree, in words that can be compared."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, final
 
 import numpy as np
 
-from ringlet.named.requests import Reduction
+from ringlet.comm.node import dtype_text
+from ringlet.errors import CommunicationError
+from ringlet.named.kinds import check, check_parts, kind_of
+from ringlet.named.reductions import Reduction
+from ringlet.named.submissions import Submission
 
-NO_NUMBER = 0xFFFFFFFF
-"""In place of the number, for names that end in none."""
+MAX_CACHED = 16384
+"""Signatures of submissions that differ; beyond them the cache is emptied."""
 Arrays = tuple[tuple[str, tuple[int, ...]], ...]
 """The dtype, as text, and the shape of each array."""
 
 
-class Key(NamedTuple):
-    """A name in two parts."""
-
-    stem: str
-    number: int
-
-    def __str__(self) -> str:
-        return self.stem if self.number == NO_NUMBER else f"{self.stem}{self.number}"
-
-
-@lru_cache(16384)
-def split_name(name: str) -> Key:
-    """The parts of a name: its last digits are the number, unless they begin with a zero or are very many."""
-    stem = name.rstrip("0123456789")
-    digits = name[len(stem) :]
-    if not digits or not digits.isascii() or len(digits) > 9 or (digits[0] == "0" and digits != "0"):
-        return Key(name, NO_NUMBER)
-    return Key(stem, int(digits))
-
-
 @dataclass(frozen=True)
 class Signature:
-    """One kind of request. ``arrays`` of an allgather or alltoall have no first axis: it may differ between ranks.
+    """What must agree. ``arrays`` of uneven kinds have no first axis: it may differ between ranks.
 
     ``detail`` holds what else must agree: a range of a shared buffer, the ranks of a new process set. ``refusal`` is
     why the rank that submitted it must refuse it; then all must.
@@ -70,16 +51,17 @@ class Signature:
         """For people."""
         if self.refusal:
             return f"{self.kind} that it had to refuse: {self.refusal}"
+        kind = kind_of(self.kind)
         texts = [f"{dtype} of shape {shape}" for dtype, shape in self.arrays]
         told = ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
         parts = [f"{self.kind} of {told}" if texts else self.kind]
-        if self.kind in ("allreduce", "reducescatter"):
+        if kind.reduces:
             parts.append(f"op {self.op.value}")
             if (self.prescale, self.postscale) != (1.0, 1.0):
                 parts.append(f"scaled by {self.prescale:g} before and {self.postscale:g} after")
-        if self.kind == "broadcast":
+        if kind.has_root:
             parts.append(f"root {self.root}")
-        if self.detail and self.kind == "allreduce":
+        if self.detail and kind.reduces:
             number, start, stop = self.detail
             parts.append(f"elements {start} to {stop} of buffer {number}")
         elif self.detail:
@@ -103,3 +85,50 @@ def number_dtype(text: str) -> np.dtype[Any]:
         import ml_dtypes  # noqa: F401  NumPy knows the name from now on
 
     return np.dtype(text)
+
+
+@final
+class Describer:
+    """Signatures of what is submitted among the global ``ranks``, with a cache."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._ranks = list(ranks)
+        self._cache: dict[Hashable, str] = {}
+
+    def encoded(self, submission: Submission, stem: str, detail: tuple[int, ...] = (), refusal: str = "") -> str:
+        """The signature as text; it holds a refusal if the submission makes no sense or ``refusal`` says so."""
+        try:
+            check_parts(submission, len(self._ranks))
+        except CommunicationError as error:
+            refusal = refusal or str(error)
+        facts = (
+            stem, submission.kind, submission.op, submission.prescale, submission.postscale, submission.root, detail,
+            refusal, *[(array.dtype, array.shape) for array in submission.inputs],
+        )  # fmt: skip
+        text = self._cache.get(facts)
+        if text is None:
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            text = self._cache[facts] = self._signature(submission, stem, detail, refusal).encode()
+        return text
+
+    def _signature(self, submission: Submission, stem: str, detail: tuple[int, ...], refusal: str) -> Signature:
+        kind = kind_of(submission.kind)
+        try:
+            check(submission, self._ranks)
+        except CommunicationError as error:
+            refusal = refusal or str(error)
+        described = (
+            (dtype_text(array.dtype), array.shape[1:] if kind.is_uneven else array.shape) for array in submission.inputs
+        )
+        return Signature(
+            stem,
+            submission.kind,
+            tuple(described),
+            submission.op if kind.reduces else Reduction.SUM,
+            float(submission.prescale) if kind.reduces else 1.0,
+            float(submission.postscale) if kind.reduces else 1.0,
+            submission.root if kind.has_root else 0,
+            detail,
+            refusal,
+        )

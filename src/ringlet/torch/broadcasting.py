@@ -1,26 +1,38 @@
-"""The state of one rank for all: parameters, optimizer state, and any object. Every rank must call. No pickle."""
+"""The state of one rank for all: parameters, optimizer state, any object, and files. Every rank must call. No pickle.
+
+Files are safetensors with an outline of the object, written and read by the lowest rank. A file is there completely or
+not at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
 from ringlet.comm.contract import Array
-from ringlet.errors import UsageError
+from ringlet.errors import CheckpointError, RingletError, UsageError
+from ringlet.io.disk import replacing
 from ringlet.named import ArgumentsError, ProcessSet, session
 from ringlet.named.session import global_process_set
-from ringlet.torch import operations
 from ringlet.torch.objects import blank_tensors, join, split
+from ringlet.torch.operations import prepare
 from ringlet.torch.optimizer_class import base_class, local_step
 from ringlet.torch.tensors import to_array
 
+PathName = str | os.PathLike[str]
 Parameters = Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
+_OUTLINE = "ringlet.outline"
 _FRESH_AFTER_ZERO_STEP = (
     torch.optim.Adadelta,
     torch.optim.Adam,
@@ -41,7 +53,7 @@ def broadcast_parameters(params: Parameters, root_rank: int = 0, process_set: Pr
     """
     tensors = _tensors(params)
     if tensors:
-        operations.broadcast(tensors, root_rank, None, process_set, in_place=True).run()
+        prepare("broadcast", tensors, None, process_set, root_rank=root_rank, in_place=True).run()
 
 
 def _tensors(params: object) -> list[Tensor]:
@@ -71,11 +83,11 @@ def broadcast_object(
 
     The root gets the object itself back, the others a new one; tensors arrive on the CPU.
     """
-    engine = session.engine(process_set)
-    name = name or engine.default_name("broadcast_object")
+    collectives = session.collectives(process_set)
+    name = name or collectives.default_name("broadcast_object")
     problem, outline = "", None
     tensors: list[Tensor] = []
-    is_root = engine.ranks[engine.rank] == root_rank
+    is_root = collectives.ranks[collectives.rank] == root_rank
     if is_root:
         try:
             outline, tensors = split(obj)
@@ -88,14 +100,14 @@ def broadcast_object(
     if not is_root:
         tensors = blank_tensors(outline)
     if tensors:
-        operations.broadcast(tensors, root_rank, name, process_set, in_place=not is_root).run()
+        prepare("broadcast", tensors, name, process_set, root_rank=root_rank, in_place=not is_root).run()
     return obj if is_root else join(outline, tensors)
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """The objects of all ranks, in the order of ranks; what they may be: see :func:`broadcast_object`."""
-    engine = session.engine(process_set)
-    name = name or engine.default_name("allgather_object")
+    collectives = session.collectives(process_set)
+    name = name or collectives.default_name("allgather_object")
     problem, outline = "", None
     tensors: list[Tensor] = []
     try:
@@ -103,14 +115,14 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     except UsageError as error:
         problem = str(error)
     documents = session.allgather_object([problem, outline], f"outline of {name}", process_set)
-    for rank, (problem, _) in zip(engine.ranks, documents, strict=True):
+    for rank, (problem, _) in zip(collectives.ranks, documents, strict=True):
         if problem:
             raise ArgumentsError(f"rank {rank} cannot let its object be gathered: {problem}")
     blanks = [blank_tensors(outline) for _, outline in documents]
     if any(blanks):
         own = [to_array(tensor).reshape(-1).view(np.uint8) for tensor in tensors]
         data = torch.from_numpy(np.concatenate([*own, np.empty(0, np.uint8)]))
-        (joined,) = operations.allgather([data], name, process_set).run()
+        (joined,) = prepare("allgather", [data], name, process_set).run()
         _fill(blanks, to_array(joined))
     return [join(outline, filled) for (_, outline), filled in zip(documents, blanks, strict=True)]
 
@@ -182,3 +194,61 @@ def _make_state(optimizer: Optimizer) -> None:
                 state["step"].zero_()
             elif "step" in state:
                 state["step"] = 0
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+def save(obj: Any, path: PathName, process_set: ProcessSet = global_process_set) -> None:
+    """Write an object, usually a dictionary of ``state_dict()``, by the lowest rank alone; every rank must call.
+
+    When it returns the file is there, on all ranks.
+    """
+    on_first_rank(lambda: write(obj, Path(path)), process_set)
+
+
+def load(path: PathName, process_set: ProcessSet = global_process_set) -> Any:
+    """The object in a file that :func:`save` wrote: read by the lowest rank, given to all. Tensors are on the CPU."""
+    return on_first_rank(lambda: read(Path(path)), process_set)
+
+
+def on_first_rank(work: Callable[[], Any], process_set: ProcessSet = global_process_set) -> Any:
+    """What the work gives on the lowest rank, on all ranks; or its error."""
+    result, problem = None, ""
+    if process_set.rank() == 0:
+        try:
+            result = work()
+        except RingletError as error:
+            problem = str(error)
+    assert process_set.ranks is not None
+    problem, result = broadcast_object([problem, result], process_set.ranks[0], None, process_set)
+    if problem:
+        raise CheckpointError(problem)
+    return result
+
+
+def write(obj: Any, path: Path) -> None:
+    """Write the file in this process: beside its name, flushed to the disk, renamed."""
+    outline, tensors = split(obj)
+    named = {f"tensor{place}": _plain(tensor) for place, tensor in enumerate(tensors)}
+    try:
+        with replacing(path) as draft:  # beside its name, flushed to the disk, renamed
+            save_file(named, draft, {_OUTLINE: json.dumps(outline)})
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot write {path}: {error}") from None
+
+
+def read(path: Path) -> Any:
+    """Read the file in this process; nothing in it is executed."""
+    try:
+        with safe_open(path, "pt") as file:
+            outline = json.loads((file.metadata() or {})[_OUTLINE])
+            tensors = [file.get_tensor(f"tensor{place}") for place in range(len(file.keys()))]
+        return join(outline, tensors)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a file that ringlet.torch.save wrote, or damaged: {error!r}") from None
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """On the CPU, contiguous, in memory of its own: files hold no views."""
+    return tensor.detach().to("cpu", copy=True).contiguous(memory_format=torch.contiguous_format)

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ringlet.named import Buffer, Engine, Pending, Request
-from ringlet.torch.compression import Compressor
-from ringlet.torch.operations import Scaling
+from ringlet.named import Buffer, Handle, NamedCollectives, Submission
+from ringlet.named.horovod import Compressor, Scaling
 from ringlet.torch.tensors import from_array, numpy_dtype, slot, to_array
 
 ALIGNMENT = 16
@@ -28,14 +27,23 @@ ALIGNMENT = 16
 class Bucket(ABC):
     """Some parameters. ``missing`` counts those whose gradients are not there yet."""
 
-    def __init__(self, engine: Engine, name: str, places: Sequence[int], parameters: Sequence[Parameter]) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        collectives: NamedCollectives,
+        name: str,
+        places: Sequence[int],
+        parameters: Sequence[Parameter],
+        how: Scaling,
+    ) -> None:
+        self.collectives = collectives
         self.name = name
+        self.how = how
         self.places = list(places)
         """Of the parameters, in the order of the optimizer."""
         self.parameters = list(parameters)
         self.missing = len(self.parameters)
         self.launched = False
+        self._handle: Handle | None = None
 
     def take(self, index: int) -> bool:
         """The gradient of the parameter with this number in the bucket is there; tells whether it was the last one."""
@@ -59,6 +67,10 @@ class Bucket(ABC):
         self.missing = len(self.parameters)
         self.launched = False
 
+    def _wait(self) -> Any:
+        assert self._handle is not None
+        return self._handle.wait()
+
     @abstractmethod
     def _copy(self, index: int) -> None: ...
 
@@ -71,11 +83,11 @@ class Bucket(ABC):
 
 @final
 class DenseBucket(Bucket):
-    """Slots in a buffer. Behind them lies one element that ranks with an unexpected sparse gradient set."""
+    """Slots in a buffer. After them lies one element that ranks with an unexpected sparse gradient set."""
 
     def __init__(
         self,
-        engine: Engine,
+        collectives: NamedCollectives,
         name: str,
         places: Sequence[int],
         parameters: Sequence[Parameter],
@@ -83,12 +95,10 @@ class DenseBucket(Bucket):
         *,
         densify: bool,
     ) -> None:
-        super().__init__(engine, name, places, parameters)
-        self._how = how
+        super().__init__(collectives, name, places, parameters, how)
         self._densify = densify
         self._slots: list[Tensor] = []
         self._is_taken = [False] * len(self.parameters)
-        self._pending: Pending | None = None
 
     def place(self, buffer: Buffer, start: int, *, keep_layout: bool) -> None:
         """Take the elements from ``start``."""
@@ -140,20 +150,19 @@ class DenseBucket(Bucket):
                 flagged |= not self._densify
                 target.copy_(gradient.to_dense()) if self._densify else target.zero_()
         self._buffer.own[self._flag] = flagged
-        self._pending = self.engine.allreduce_buffer(
+        self._handle = self.collectives.allreduce_buffer(
             self._buffer,
             self.name,
-            self._how.op,
-            prescale=self._how.prescale,
-            postscale=self._how.postscale,
+            self.how.op,
+            prescale=self.how.prescale,
+            postscale=self.how.postscale,
             start=self._start_element,
             stop=self._stop,
             background=background,
         )
 
     def _finish(self) -> bool:
-        assert self._pending is not None
-        self._pending.wait()
+        self._wait()
         flagged = bool(self._buffer.own[self._flag])
         for parameter, result, in_place in zip(self.parameters, self._slots, self._in_place, strict=True):
             gradient = parameter.grad
@@ -176,18 +185,16 @@ class CompressedBucket(Bucket):
 
     def __init__(
         self,
-        engine: Engine,
+        collectives: NamedCollectives,
         name: str,
         places: Sequence[int],
         parameters: Sequence[Parameter],
         how: Scaling,
         compression: type[Compressor],
     ) -> None:
-        super().__init__(engine, name, places, parameters)
-        self._how = how
+        super().__init__(collectives, name, places, parameters, how)
         self._compression = compression
         self._contexts: list[Any] = []
-        self._pending: Pending | None = None
 
     def _copy(self, index: int) -> None:
         """Compressors get the gradients when all are there."""
@@ -196,13 +203,12 @@ class CompressedBucket(Bucket):
         pairs = [self._compression.compress(_dense(parameter)) for parameter in self.parameters]
         self._contexts = [context for _, context in pairs]
         arrays = tuple(to_array(compressed) for compressed, _ in pairs)
-        how = self._how
-        request = Request("allreduce", self.name, arrays, None, how.op, how.prescale, how.postscale)
-        self._pending = self.engine.submit(request, background=background)
+        how = self.how
+        submission = Submission("allreduce", self.name, arrays, None, how.op, how.prescale, how.postscale)
+        self._handle = self.collectives.submit(submission, background=background)
 
     def _finish(self) -> bool:
-        assert self._pending is not None
-        for parameter, array, context in zip(self.parameters, self._pending.wait(), self._contexts, strict=True):
+        for parameter, array, context in zip(self.parameters, self._wait(), self._contexts, strict=True):
             result = self._compression.decompress(from_array(array, parameter.device), context)
             parameter.grad = torch.empty_like(parameter).copy_(result.view(parameter.shape))
         return False
@@ -213,14 +219,19 @@ class SparseBucket(Bucket):
     """One parameter whose gradients are sparse: indices and values of all ranks, one after the other."""
 
     def __init__(
-        self, engine: Engine, name: str, place: int, parameter: Parameter, how: Scaling, factor: float, sparse_dim: int
+        self,
+        collectives: NamedCollectives,
+        name: str,
+        place: int,
+        parameter: Parameter,
+        how: Scaling,
+        factor: float,
+        sparse_dim: int,
     ) -> None:
         """Values are multiplied by ``factor``, which makes an average of the sum."""
-        super().__init__(engine, name, [place], [parameter])
-        self._how = how
+        super().__init__(collectives, name, [place], [parameter], how)
         self._factor = factor
         self._sparse_dim = sparse_dim
-        self._pending: Pending | None = None
 
     def _copy(self, index: int) -> None:
         """There is no memory that it could be copied to."""
@@ -234,12 +245,11 @@ class SparseBucket(Bucket):
             gradient = gradient.to_sparse(self._sparse_dim)
         gradient = gradient.coalesce()
         arrays = (to_array(gradient.indices().t().contiguous()), to_array(gradient.values()))
-        self._pending = self.engine.submit(Request("allgather", self.name, arrays), background=background)
+        self._handle = self.collectives.submit(Submission("allgather", self.name, arrays), background=background)
 
     def _finish(self) -> bool:
-        assert self._pending is not None
         (parameter,) = self.parameters
-        indices, values = (from_array(array, parameter.device) for array in self._pending.wait())
+        indices, values = (from_array(array, parameter.device) for array in self._wait())
         values *= self._factor
         gradient = torch.sparse_coo_tensor(indices.t(), values, parameter.shape, check_invariants=False)
         parameter.grad = gradient.coalesce()
@@ -259,10 +269,10 @@ def aligned(count: int) -> int:
 
 
 def place_in_buffers(
-    engine: Engine, buckets: Sequence[DenseBucket], wire_dtype: torch.dtype, keep_layout: bool
+    collectives: NamedCollectives, buckets: Sequence[DenseBucket], wire_dtype: torch.dtype, keep_layout: bool
 ) -> None:
     """One buffer for all buckets of a dtype, one after the other; every rank must call."""
-    buffer = engine.buffer(sum(bucket.num_elements for bucket in buckets), numpy_dtype(wire_dtype))
+    buffer = collectives.buffer(sum(bucket.num_elements for bucket in buckets), numpy_dtype(wire_dtype))
     start = 0
     for bucket in buckets:
         bucket.place(buffer, start, keep_layout=keep_layout)

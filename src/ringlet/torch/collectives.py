@@ -3,59 +3,135 @@
 Operations are keyed by ``name``, so ranks may submit them in any order; without one they are numbered, and must then
 come in the same order on every rank. Tensors of one name must agree in shape, dtype and options, or all ranks get an
 error, after which the next operation works. Blocking forms that give new tensors are differentiable.
+
+A private function with Horovod's arguments describes each collective; its other forms follow from it.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ringlet.named import ArgumentsError, ProcessSet, Reduction, Request, session
+from ringlet.named import ArgumentsError, Handle, ProcessSet, Reduction, Submission, horovod, session
+from ringlet.named.horovod import Average, Compressor, Scaling, Sum, check_op, scaling
 from ringlet.named.session import global_process_set
-from ringlet.torch import autograd, operations
-from ringlet.torch.compression import Compression, Compressor
-from ringlet.torch.handles import Handle
-from ringlet.torch.operations import Scaling, Splits, check_group
-from ringlet.torch.tensors import from_array, to_array
+from ringlet.torch.operations import Splits, TensorCollective, check_group, prepare, prepare_alltoall
+from ringlet.torch.tensors import Compression, from_array, to_array
 
-Average = Reduction.AVERAGE
-"""The mean over ranks."""
-Sum = Reduction.SUM
-"""The sum over ranks."""
-Adasum = Reduction.ADASUM
-"""A sum that adds what is orthogonal and averages what is parallel (Maleki et al. 2021)."""
-Min = Reduction.MIN
-"""The least value over ranks, element by element."""
-Max = Reduction.MAX
-"""The largest value over ranks, element by element."""
-Product = Reduction.PRODUCT
-"""The product over ranks, element by element."""
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "sparse_allreduce_async",
+    "synchronize",
+]
 
 
-def _scaling(op: Reduction | None, average: bool | None, prescale: float, postscale: float) -> Scaling:
-    if average is not None:
-        if op is not None:
-            raise ArgumentsError(f"both op={op} and average={average} were given: expected op alone")
-        warnings.warn("average=… has been replaced: use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
-        op = Average if average else Sum
-    return Scaling(check_op(op), float(prescale), float(postscale))
+# -- forms that follow from a description -----------------------------------------------------------------------------
+Arguments = ParamSpec("Arguments")
+Description = Callable[Concatenate[Sequence[Tensor], bool, Arguments], TensorCollective]
+"""Takes tensors, whether they take the results, and Horovod's other arguments."""
 
 
-def check_op(op: object) -> Reduction:
-    """The reduction itself, Average for None."""
-    if op is None:
-        return Average
-    if not isinstance(op, Reduction):
-        raise ArgumentsError(f"op={op!r} is no reduction: expected Average, Sum, Adasum, Min, Max or Product")
-    return op
+def _async(
+    describe: Description[Arguments], *, in_place: bool = False
+) -> Callable[Concatenate[Tensor, Arguments], Handle]:
+    def start(tensor: Tensor, *args: Arguments.args, **options: Arguments.kwargs) -> Handle:
+        return describe([tensor], in_place, *args, **options).start_single()
+
+    return _presented(start, describe, "{}_async_" if in_place else "{}_async")  # type: ignore[no-any-return]
+
+
+def _grouped_async(
+    describe: Description[Arguments], *, in_place: bool = False
+) -> Callable[Concatenate[Sequence[Tensor], Arguments], Handle]:
+    def start(tensors: Sequence[Tensor], *args: Arguments.args, **options: Arguments.kwargs) -> Handle:
+        return describe(check_group(tensors), in_place, *args, **options).start()
+
+    return _presented(start, describe, "grouped_{}_async_" if in_place else "grouped_{}_async")  # type: ignore[no-any-return]
+
+
+def _in_place(describe: Description[Arguments]) -> Callable[Concatenate[Tensor, Arguments], Tensor]:
+    def run(tensor: Tensor, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+        (result,) = describe([tensor], True, *args, **options).run()
+        return result  # type: ignore[no-any-return]
+
+    return _presented(run, describe, "{}_")  # type: ignore[no-any-return]
+
+
+def _grouped_in_place(
+    describe: Description[Arguments],
+) -> Callable[Concatenate[Sequence[Tensor], Arguments], list[Tensor]]:
+    def run(tensors: Sequence[Tensor], *args: Arguments.args, **options: Arguments.kwargs) -> list[Tensor]:
+        return describe(check_group(tensors), True, *args, **options).run()  # type: ignore[no-any-return]
+
+    return _presented(run, describe, "grouped_{}_")  # type: ignore[no-any-return]
+
+
+def _presented(function: Any, describe: Callable[..., Any], name: str) -> Any:
+    """With the name and the arguments that users see."""
+    function.__name__ = function.__qualname__ = name.format(describe.__name__.removeprefix("_"))
+    own, described = inspect.signature(function), inspect.signature(describe)
+    first, (_, _, *others) = next(iter(own.parameters.values())), described.parameters.values()
+    function.__signature__ = own.replace(parameters=[first, *others])
+    return function
+
+
+def _compressed(
+    kind: str,
+    tensors: Sequence[Tensor],
+    name: str | None,
+    compression: type[Compressor],
+    how: Scaling,
+    process_set: ProcessSet,
+) -> list[Tensor]:
+    """The blocking form, differentiable; what travels is compressed."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    results = prepare(kind, [compressed for compressed, _ in pairs], name, process_set, how).differentiate()
+    return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)]
 
 
 # -- allreduce --------------------------------------------------------------------------------------------------------
+def _allreduce(
+    tensors: Sequence[Tensor],
+    in_place: bool,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> TensorCollective:
+    how = scaling(op, average, prescale_factor, postscale_factor, depth=4)
+    return prepare("allreduce", tensors, name, process_set, how, in_place=in_place)
+
+
 def allreduce(
     tensor: Tensor,
     average: bool | None = None,
@@ -70,52 +146,8 @@ def allreduce(
 
     Inputs are multiplied by ``prescale_factor``, results by ``postscale_factor``.
     """
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    compressed, ctx = compression.compress(tensor)
-    (combined,) = autograd.allreduce([compressed], name, how, process_set)
-    return compression.decompress(combined, ctx)
-
-
-def allreduce_async(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Reduction | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
-    """Start :func:`allreduce`; the handle is for :func:`poll` and :func:`synchronize`. Not differentiable."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    return _single(operations.allreduce([tensor], name, how, process_set))
-
-
-def allreduce_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Reduction | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    """:func:`allreduce` in place."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    return _first(operations.allreduce([tensor], name, how, process_set, in_place=True).run())
-
-
-def allreduce_async_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Reduction | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
-    """Start :func:`allreduce_`."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    return _single(operations.allreduce([tensor], name, how, process_set, in_place=True))
+    how = scaling(op, average, prescale_factor, postscale_factor)
+    return _compressed("allreduce", [tensor], name, compression, how, process_set)[0]
 
 
 def grouped_allreduce(
@@ -129,53 +161,23 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
     """:func:`allreduce` of several tensors as one operation: all or none."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    pairs = [compression.compress(tensor) for tensor in check_group(tensors)]
-    combined = autograd.allreduce([compressed for compressed, _ in pairs], name, how, process_set)
-    return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(combined, pairs, strict=True)]
+    how = scaling(op, average, prescale_factor, postscale_factor)
+    return _compressed("allreduce", check_group(tensors), name, compression, how, process_set)
 
 
-def grouped_allreduce_async(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Reduction | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
-    """Start :func:`grouped_allreduce`."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    return operations.allreduce(check_group(tensors), name, how, process_set).start()
-
-
-def grouped_allreduce_(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Reduction | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[Tensor]:
-    """:func:`grouped_allreduce` in place."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    results: list[Tensor] = operations.allreduce(check_group(tensors), name, how, process_set, in_place=True).run()
-    return results
-
-
-def grouped_allreduce_async_(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Reduction | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle:
-    """Start :func:`grouped_allreduce_`."""
-    how = _scaling(op, average, prescale_factor, postscale_factor)
-    return operations.allreduce(check_group(tensors), name, how, process_set, in_place=True).start()
+allreduce_ = _in_place(_allreduce)
+"""``(tensor, average, name, op, prescale_factor, postscale_factor, process_set)``: :func:`allreduce` in place."""
+allreduce_async = _async(_allreduce)
+"""Start :func:`allreduce` with the arguments of :func:`allreduce_`; the handle is for :func:`poll` and
+:func:`synchronize`. Not differentiable."""
+allreduce_async_ = _async(_allreduce, in_place=True)
+"""Start :func:`allreduce_`."""
+grouped_allreduce_ = _grouped_in_place(_allreduce)
+""":func:`grouped_allreduce` in place, with the arguments of :func:`allreduce_`."""
+grouped_allreduce_async = _grouped_async(_allreduce)
+"""Start :func:`grouped_allreduce`, with the arguments of :func:`allreduce_`."""
+grouped_allreduce_async_ = _grouped_async(_allreduce, in_place=True)
+"""Start :func:`grouped_allreduce_`."""
 
 
 def sparse_allreduce_async(
@@ -191,77 +193,77 @@ def sparse_allreduce_async(
     if how not in (Average, Sum):
         raise ArgumentsError(f"op={how} of sparse tensors: expected Average or Sum")
     own = tensor.detach().coalesce()
-    engine = session.engine(process_set)
+    collectives = session.collectives(process_set)
     form = np.array([tensor.shape], np.int64)
     gathered = (to_array(own.indices().t().contiguous()), to_array(own.values()), form)
-    request = Request("allgather", name or engine.default_name("sparse_allreduce"), gathered)
-    device, num_ranks = tensor.device, engine.size
+    submission = Submission("allgather", name or collectives.default_name("sparse_allreduce"), gathered)
+    device, ranks, name = tensor.device, collectives.ranks, submission.name
 
-    def finish(results: list[list[Any]]) -> Tensor:
-        *parts, forms = results[0]
+    def convert(results: list[Any]) -> Tensor:
+        *parts, forms = results
         if (forms != form).any():
-            told = "; ".join(f"rank {rank}: {shape}" for rank, shape in zip(engine.ranks, forms.tolist(), strict=True))
-            raise ArgumentsError(f"the shapes of sparse tensors '{request.name}' differ: {told}")
+            told = "; ".join(f"rank {rank}: {shape}" for rank, shape in zip(ranks, forms.tolist(), strict=True))
+            raise ArgumentsError(f"the shapes of sparse tensors '{name}' differ: {told}")
         indices, values = (from_array(array, device) for array in parts)
         if how is Average:
-            values = values / num_ranks
+            values = values / len(ranks)
         return torch.sparse_coo_tensor(indices.t(), values, tuple(forms[0].tolist()), check_invariants=False)
 
-    return Handle([engine.submit(request)], finish)
+    return collectives.submit(submission, convert=convert)
 
 
 # -- allgather --------------------------------------------------------------------------------------------------------
+def _allgather(
+    tensors: Sequence[Tensor],
+    in_place: bool,  # noqa: ARG001
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> TensorCollective:
+    return prepare("allgather", tensors, name, process_set)
+
+
 def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> Tensor:
     """The tensors of all ranks, one after the other along dimension 0, whose length may differ between ranks."""
-    return autograd.allgather([tensor], name, process_set)[0]
-
-
-def allgather_async(tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> Handle:
-    """Start :func:`allgather`."""
-    return _single(operations.allgather([tensor], name, process_set))
+    return _allgather([tensor], False, name, process_set).differentiate()[0]
 
 
 def grouped_allgather(
     tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Tensor]:
     """:func:`allgather` of several tensors as one operation."""
-    return autograd.allgather(check_group(tensors), name, process_set)
+    return _allgather(check_group(tensors), False, name, process_set).differentiate()
 
 
-def grouped_allgather_async(
-    tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
-    """Start :func:`grouped_allgather`."""
-    return operations.allgather(check_group(tensors), name, process_set).start()
+allgather_async = _async(_allgather)
+"""Start :func:`allgather`."""
+grouped_allgather_async = _grouped_async(_allgather)
+"""Start :func:`grouped_allgather`."""
 
 
 # -- broadcast --------------------------------------------------------------------------------------------------------
+def _broadcast(
+    tensors: Sequence[Tensor],
+    in_place: bool,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> TensorCollective:
+    return prepare("broadcast", tensors, name, process_set, root_rank=root_rank, in_place=in_place)
+
+
 def broadcast(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
     """The tensor of ``root_rank``: a rank of the whole job, in process sets too. The input stays as it is."""
-    return autograd.broadcast(tensor, root_rank, name, process_set)
+    return _broadcast([tensor], False, root_rank, name, process_set).differentiate()[0]
 
 
-def broadcast_async(
-    tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
-    """Start :func:`broadcast`."""
-    return _single(operations.broadcast([tensor], root_rank, name, process_set, in_place=False))
-
-
-def broadcast_(
-    tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Tensor:
-    """:func:`broadcast` in place."""
-    return _first(operations.broadcast([tensor], root_rank, name, process_set, in_place=True).run())
-
-
-def broadcast_async_(
-    tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
-    """Start :func:`broadcast_`."""
-    return _single(operations.broadcast([tensor], root_rank, name, process_set, in_place=True))
+broadcast_ = _in_place(_broadcast)
+""":func:`broadcast` in place."""
+broadcast_async = _async(_broadcast)
+"""Start :func:`broadcast`."""
+broadcast_async_ = _async(_broadcast, in_place=True)
+"""Start :func:`broadcast_`."""
 
 
 # -- alltoall, reducescatter ------------------------------------------------------------------------------------------
@@ -272,7 +274,7 @@ def alltoall(
 
     With ``splits`` the result is a pair: the rows, and how many came from each rank.
     """
-    rows, received = autograd.alltoall(tensor, splits, name, process_set)
+    rows, received = prepare_alltoall(tensor, splits, name, process_set).differentiate()
     return rows if splits is None else (rows, received)
 
 
@@ -280,7 +282,20 @@ def alltoall_async(
     tensor: Tensor, splits: Splits = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
     """Start an :func:`alltoall`; :func:`synchronize` gives the pair, with or without ``splits``, as Horovod does."""
-    return operations.alltoall(tensor, splits, name, process_set).start()
+    return prepare_alltoall(tensor, splits, name, process_set).start()
+
+
+def _reducescatter(
+    tensors: Sequence[Tensor],
+    in_place: bool,  # noqa: ARG001
+    name: str | None = None,
+    op: Reduction = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> TensorCollective:
+    how = scaling(op, None, prescale_factor, postscale_factor)
+    return prepare("reducescatter", tensors, name, process_set, how)
 
 
 def reducescatter(
@@ -293,23 +308,8 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> Tensor:
     """This rank's part of dimension 0 of the combined tensors; the lowest ranks take the remainder."""
-    how = _scaling(op, None, prescale_factor, postscale_factor)
-    compressed, ctx = compression.compress(tensor)
-    (part,) = autograd.reducescatter([compressed], name, how, process_set)
-    return compression.decompress(part, ctx)
-
-
-def reducescatter_async(
-    tensor: Tensor,
-    name: str | None = None,
-    op: Reduction = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle:
-    """Start :func:`reducescatter`."""
-    how = _scaling(op, None, prescale_factor, postscale_factor)
-    return _single(operations.reducescatter([tensor], name, how, process_set))
+    how = scaling(op, None, prescale_factor, postscale_factor)
+    return _compressed("reducescatter", [tensor], name, compression, how, process_set)[0]
 
 
 def grouped_reducescatter(
@@ -322,47 +322,37 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
     """:func:`reducescatter` of several tensors as one operation."""
-    how = _scaling(op, None, prescale_factor, postscale_factor)
-    pairs = [compression.compress(tensor) for tensor in check_group(tensors)]
-    parts = autograd.reducescatter([compressed for compressed, _ in pairs], name, how, process_set)
-    return [compression.decompress(part, ctx) for part, (_, ctx) in zip(parts, pairs, strict=True)]
+    how = scaling(op, None, prescale_factor, postscale_factor)
+    return _compressed("reducescatter", check_group(tensors), name, compression, how, process_set)
 
 
-def grouped_reducescatter_async(
-    tensors: Sequence[Tensor],
-    name: str | None = None,
-    op: Reduction = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle:
-    """Start :func:`grouped_reducescatter`."""
-    how = _scaling(op, None, prescale_factor, postscale_factor)
-    return operations.reducescatter(check_group(tensors), name, how, process_set).start()
+reducescatter_async = _async(_reducescatter)
+"""``(tensor, name, op, process_set, prescale_factor, postscale_factor)``: start :func:`reducescatter`."""
+grouped_reducescatter_async = _grouped_async(_reducescatter)
+"""Start :func:`grouped_reducescatter`, with the arguments of :func:`reducescatter_async`."""
 
 
 # -- without tensors --------------------------------------------------------------------------------------------------
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return when all ranks of the process set have come here."""
-    engine = session.engine(process_set)
-    engine.run(Request("barrier", engine.default_name("barrier")))
-
-
 def join(device: int = -1) -> int:  # noqa: ARG001
     """Have no more data: wait until all ranks have joined, and give the rank that joined last, the same everywhere.
 
     Meanwhile this rank takes part in the others' allreduces with zeros; an Average still divides by all ranks. Other
     collectives raise until all have joined. ``device`` is Horovod's and has no meaning here.
     """
-    (last,) = session.engine().run(Request("join", "join"))
-    return int(last)
+    return horovod.join()
 
 
-def _first(tensors: list[Tensor]) -> Tensor:
-    return tensors[0]
+def poll(handle: Handle) -> bool:
+    """Whether an asynchronous operation has finished, so that :func:`synchronize` will not block."""
+    return _checked(handle).done()
 
 
-def _single(operation: operations.Operation) -> Handle:
-    """Started, for one tensor: the result is that tensor, not a list."""
-    finish = operation.finish
-    return operations.Operation(operation.engine, operation.request, lambda arrays: finish(arrays)[0]).start()
+def synchronize(handle: Handle) -> Any:
+    """Wait for an asynchronous operation; gives its tensor, or what its blocking form gives."""
+    return _checked(handle).wait()
+
+
+def _checked(handle: object) -> Handle:
+    if not isinstance(handle, Handle):
+        raise ArgumentsError(f"{handle!r} is no handle: expected what an …_async function gave")
+    return handle

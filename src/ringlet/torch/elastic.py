@@ -11,8 +11,8 @@
 
     train(state)
 
-If a collective fails on all ranks, training goes on from the last commit. If a process dies, the job ends; started with
-``ringlet run --restarts 3``, possibly with another number of ranks, it goes on from the last commit in ``directory``.
+If a collective fails on all ranks, training resumes from the last commit. If a process dies, the job ends; started with
+``ringlet run --restarts 3``, possibly with another number of ranks, it resumes from the last commit in ``directory``.
 """
 
 from __future__ import annotations
@@ -20,29 +20,27 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ringlet.elastic.commits import Commits
+from ringlet.elastic.loop import ElasticState, digest, run
 from ringlet.errors import CheckpointError, RingletError
-from ringlet.named import ArgumentsError, CollectiveError, Reduction, session
-from ringlet.torch import operations
+from ringlet.named.horovod import HostsUpdatedInterrupt
 from ringlet.torch.broadcasting import (
     allgather_object,
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    on_first_rank,
 )
-from ringlet.torch.elastic_sampler import ElasticSampler
+from ringlet.torch.data import ElasticSampler
 from ringlet.torch.objects import join, split
-from ringlet.torch.operations import Scaling
 from ringlet.torch.tensors import from_array, to_array
 
 __all__ = [
@@ -61,105 +59,31 @@ __all__ = [
     "set_handler_registry",
 ]
 
-RESET_LIMIT = 3
-"""How often :func:`run` begins anew after failures without a commit in between."""
-Result = TypeVar("Result")
 
-
-class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
-    """Raised by ``commit`` on all ranks when ``on_hosts_updated`` was called on one; :func:`run` then goes on."""
-
-    def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__("the hosts of this job have changed")
-        self.skip_sync = skip_sync
-
-
-class State:
+class State(ElasticState):
     """What all states have. Subclasses say how to ``save``, ``restore`` and ``sync``; every rank must call these."""
 
     def __init__(self, *, directory: str | os.PathLike[str] | None = None) -> None:
         """With a ``directory`` commits are also written there, by rank 0."""
+        super().__init__()
         self._commits = None if directory is None else Commits(Path(directory))
-        self._reset_callbacks: list[Callable[[], None]] = []
-        self._host_update: int | None = None
-        self._num_commits = 0
-
-    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Functions to call before training goes on after a failure or a change of hosts."""
-        self._reset_callbacks.extend(callbacks)
-
-    def on_reset(self) -> None:
-        """Training is about to go on."""
-        self._host_update = None
-        self.reset()
-        for callback in self._reset_callbacks:
-            callback()
-
-    def on_hosts_updated(self, timestamp: float, update_res: int = 1) -> None:  # noqa: ARG002
-        """Hosts have come or gone: the next commit interrupts training on all ranks. May be called by any thread."""
-        self._host_update = int(update_res)
-
-    def commit(self) -> None:
-        """Save, on disk too if there is a directory, then look for changes of hosts."""
-        self.save()
-        self._num_commits += 1
-        if self._commits is not None:
-            self._write(self._commits)
-        self.check_host_updates()
-
-    def check_host_updates(self) -> None:
-        """Raise :class:`HostsUpdatedInterrupt` on all ranks if any of them was told that hosts have changed."""
-        told = torch.tensor([0 if self._host_update is None else 1], dtype=torch.int32)
-        (anywhere,) = operations.allreduce([told], None, Scaling(Reduction.MAX), None).run()
-        if int(anywhere):
-            self._host_update = None
-            raise HostsUpdatedInterrupt
 
     def load(self) -> bool:
         """Take the newest commit in the directory, on all ranks; False, and nothing changes, if there is none."""
         if self._commits is None:
             return False
-        problem, found = "", None
-        if session.engine().rank == 0:
-            try:
-                found = _decoded(self._commits.newest())
-            except RingletError as error:
-                problem = str(error)
-        problem, found = broadcast_object([problem, found])
-        if problem:
-            raise CheckpointError(problem)
+        commits = self._commits
+        found = on_first_rank(lambda: _decoded(commits.newest()))
         if found is None:
             return False
         self.take(found)
         return True
 
-    def _write(self, commits: Commits) -> None:
-        problem = ""
-        if session.engine().rank == 0:
-            try:
-                outline, tensors = split(self.saved(), "the state")
-                arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
-                commits.write({"outline": json.dumps(outline), **arrays})
-            except RingletError as error:
-                problem = str(error)
-        problem = broadcast_object(problem)
-        if problem:
-            raise CheckpointError(problem)
-
-    def save(self) -> None:
-        """Keep a copy in memory."""
-        raise NotImplementedError
-
-    def restore(self) -> None:
-        """Go back to the last copy in memory."""
-        raise NotImplementedError
-
-    def sync(self) -> None:
-        """What rank 0 has, on all ranks; kept as a copy."""
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        """For subclasses: the ranks may have changed."""
+    def write(self) -> None:
+        """By rank 0, if there is a directory; its error is raised on all ranks."""
+        if self._commits is not None:
+            commits = self._commits
+            on_first_rank(lambda: commits.write(_encoded(self.saved())))
 
     def saved(self) -> dict[str, Any]:
         """The copy in memory, for a commit on disk: what :meth:`ringlet.torch.objects.split` takes."""
@@ -168,6 +92,12 @@ class State:
     def take(self, saved: dict[str, Any]) -> None:
         """Become what :meth:`saved` gave, in this or an earlier process."""
         raise NotImplementedError
+
+
+def _encoded(saved: dict[str, Any]) -> dict[str, Any]:
+    outline, tensors = split(saved, "the state")
+    arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
+    return {"outline": json.dumps(outline), **arrays}
 
 
 def _decoded(commit: dict[str, Any] | None) -> Any:
@@ -193,11 +123,7 @@ class ObjectState(State):
         """``bcast_object`` and ``get_rank`` are Horovod's; the first is used if given."""
         super().__init__(directory=directory)
         self._broadcast = bcast_object if bcast_object is not None else broadcast_object
-        self._names = tuple(values)
-        for name, value in values.items():
-            if hasattr(type(self), name):
-                raise ArgumentsError(f"'{name}' cannot be a value of the state: the name is taken, choose another")
-            setattr(self, name, value)
+        self._add_values(values)
         self._saved_values = copy.deepcopy(values)
 
     def save(self) -> None:
@@ -229,12 +155,13 @@ class ObjectState(State):
         self._assign(values)
         self._saved_values = copy.deepcopy(values)
 
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._names}
-
-    def _assign(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            setattr(self, name, value)
+    def progress(self) -> Any:
+        """A digest of the copy in memory; the number of commits if it holds what cannot be written."""
+        try:
+            outline, tensors = split(self.saved(), "the state")
+        except RingletError:
+            return super().progress()
+        return digest(outline, [to_array(tensor) for tensor in tensors])
 
 
 # -- what TorchState does about models, optimizers, … -----------------------------------------------------------------
@@ -412,35 +339,3 @@ class TorchState(ObjectState):
 
 def _handler_for(value: Any) -> StateHandler | None:
     return next((handler(value) for kind, handler in _registry if isinstance(value, kind)), None)
-
-
-# -- running ----------------------------------------------------------------------------------------------------------
-def run(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorates ``function(state, …)``: it begins with what was last committed, and again when collectives fail.
-
-    Failures of collectives restore the last commit; wrong arguments are not tried again, nor is anything after
-    :data:`RESET_LIMIT` failures without a commit in between. A change of hosts keeps the state as it is.
-    """
-
-    @wraps(function)
-    def wrapper(state: State, *args: Any, **kwargs: Any) -> Result:
-        session.init()
-        state.load()
-        must_sync, num_failures, num_commits = True, 0, -1
-        while True:
-            try:
-                if must_sync:
-                    state.sync()
-                return function(state, *args, **kwargs)
-            except HostsUpdatedInterrupt as interrupt:
-                must_sync = not interrupt.skip_sync
-            except CollectiveError as error:
-                num_failures = num_failures + 1 if state._num_commits == num_commits else 1
-                num_commits = state._num_commits
-                if isinstance(error, ArgumentsError) or num_failures > RESET_LIMIT:
-                    raise
-                state.restore()
-                must_sync = True
-            state.on_reset()
-
-    return wrapper

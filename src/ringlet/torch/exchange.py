@@ -20,7 +20,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ringlet.comm import world
-from ringlet.named import ArgumentsError, CollectiveError, Engine, ProcessSet, Reduction, Request, session
+from ringlet.named import (
+    ArgumentsError,
+    CollectiveError,
+    NamedCollectives,
+    ProcessSet,
+    Reduction,
+    Submission,
+    session,
+)
+from ringlet.named.horovod import CastCompressor, Compressor, Scaling
 from ringlet.torch.buckets import (
     Bucket,
     CompressedBucket,
@@ -30,13 +39,11 @@ from ringlet.torch.buckets import (
     cut_by_count,
     place_in_buffers,
 )
-from ringlet.torch.compression import Compressor
-from ringlet.torch.operations import Scaling
 from ringlet.torch.optimizer_class import GradientStateError
-from ringlet.torch.tensors import layout
+from ringlet.torch.tensors import dtype_name, layout
 
 BUCKET_BYTES = 8 << 20
-"""About what travels at once while the backward pass goes on."""
+"""About what travels at once while the backward pass runs."""
 
 
 @final
@@ -77,8 +84,8 @@ class GradientExchange:
         self.num_passes = num_passes
         self._options = options
         self._process_set = process_set
-        self._engine: Engine = session.engine(process_set)
-        self._keep_layout, self._overlap = _agree(self._engine, process_set, self)
+        self._collectives: NamedCollectives = session.collectives(process_set)
+        self._keep_layout, self._overlap = _agree(self._collectives, process_set, self)
         self._sparse_dims: dict[int, int] = {}
         self._passes_left = [num_passes] * len(self.parameters)
         self._seen: list[tuple[Tensor, int] | None] = [None] * len(self.parameters)
@@ -181,20 +188,22 @@ class GradientExchange:
     # -- buckets ------------------------------------------------------------------------------------------------------
     def _plan(self) -> None:
         """Make the buckets; every rank must call."""
-        name = _unused_name(self._engine)
+        name = _unused_name(self._collectives)
         dense = [place for place in range(len(self.parameters)) if place not in self._sparse_dims]
-        scaling = self._options.scaling(self._engine.size)
+        scaling = self._options.scaling(self._collectives.size)
         self._buckets: list[Bucket] = []
         for places in self._cut(dense[::-1]):
             self._buckets += self._dense_buckets(f"{name} bucket", places, scaling)
         self._place()
         factor = scaling.prescale * scaling.postscale
         if scaling.op is Reduction.AVERAGE:
-            factor /= self._engine.size
+            factor /= self._collectives.size
         for place, sparse_dim in self._sparse_dims.items():
             sparse_name = f"{name} sparse {place}"
             parameter = self.parameters[place]
-            self._buckets.append(SparseBucket(self._engine, sparse_name, place, parameter, scaling, factor, sparse_dim))
+            self._buckets.append(
+                SparseBucket(self._collectives, sparse_name, place, parameter, scaling, factor, sparse_dim)
+            )
         self._bucket_of = {
             place: (bucket, index) for bucket in self._buckets for index, place in enumerate(bucket.places)
         }
@@ -227,12 +236,12 @@ class GradientExchange:
         for members in by_dtype.values():
             own_name = f"{name} {len(self._buckets) + len(made)}"
             parameters = [self.parameters[place] for place in members]
-            if hasattr(self._options.compression, "wire_dtype"):
+            compression = self._options.compression
+            if issubclass(compression, CastCompressor):
                 densify = self._options.sparse_as_dense
-                made.append(DenseBucket(self._engine, own_name, members, parameters, scaling, densify=densify))
+                made.append(DenseBucket(self._collectives, own_name, members, parameters, scaling, densify=densify))
             else:
-                compression = self._options.compression
-                made.append(CompressedBucket(self._engine, own_name, members, parameters, scaling, compression))
+                made.append(CompressedBucket(self._collectives, own_name, members, parameters, scaling, compression))
         return made
 
     def _place(self) -> None:
@@ -241,15 +250,18 @@ class GradientExchange:
             if isinstance(bucket, DenseBucket):
                 by_dtype.setdefault(self._wire_dtype(bucket.parameters[0]), []).append(bucket)
         for dtype, buckets in by_dtype.items():
-            place_in_buffers(self._engine, buckets, dtype, self._keep_layout)
+            place_in_buffers(self._collectives, buckets, dtype, self._keep_layout)
 
     def _wire_dtype(self, parameter: Parameter) -> torch.dtype:
-        dtype: torch.dtype | None = getattr(self._options.compression, "wire_dtype", None)
-        return dtype if dtype is not None and parameter.is_floating_point() else parameter.dtype
+        compression = self._options.compression
+        if not issubclass(compression, CastCompressor):
+            return parameter.dtype
+        found: torch.dtype = getattr(torch, compression.wire_dtype(dtype_name(parameter.dtype)))
+        return found
 
     # -- sparse gradients ---------------------------------------------------------------------------------------------
     def _learn_sparse(self, flagged: Sequence[Bucket]) -> None:
-        """Some rank has sparse gradients that nobody knew of: agree on them, exchange them, and cut buckets anew."""
+        """Some rank has sparse gradients that no rank knew of: agree on them, exchange them, and cut buckets again."""
         own = {
             place: self.parameters[place].grad.sparse_dim()  # type: ignore[union-attr]
             for bucket in flagged
@@ -265,13 +277,13 @@ class GradientExchange:
                 bucket.finish()
 
 
-_num_names: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
+_num_names: WeakKeyDictionary[NamedCollectives, int] = WeakKeyDictionary()
 
 
-def _unused_name(engine: Engine) -> str:
+def _unused_name(collectives: NamedCollectives) -> str:
     """The same on all ranks, which make their exchanges in the same order, and another one for each of them."""
-    _num_names[engine] = _num_names.get(engine, 0) + 1
-    return f"gradients {_num_names[engine]}"
+    _num_names[collectives] = _num_names.get(collectives, 0) + 1
+    return f"gradients {_num_names[collectives]}"
 
 
 def _is_sparse(gradient: Tensor | None) -> bool:
@@ -279,7 +291,7 @@ def _is_sparse(gradient: Tensor | None) -> bool:
 
 
 # -- agreement --------------------------------------------------------------------------------------------------------
-def _agree(engine: Engine, process_set: ProcessSet, exchange: GradientExchange) -> tuple[bool, bool]:
+def _agree(collectives: NamedCollectives, process_set: ProcessSet, exchange: GradientExchange) -> tuple[bool, bool]:
     """Compare what all ranks are about to exchange; tells whether layouts agree, and whether to overlap."""
     options = exchange.options
     facts = {
@@ -293,9 +305,9 @@ def _agree(engine: Engine, process_set: ProcessSet, exchange: GradientExchange) 
     layouts = [layout(parameter) for parameter in exchange.parameters]
     digests = b"".join(hashlib.sha256(json.dumps(fact).encode()).digest() for fact in (facts, layouts))
     own = np.frombuffer(digests + bytes([_wants_overlap(options.overlap)]), np.uint8)[None]
-    (rows,) = engine.run(Request("allgather", engine.default_name("optimizer"), (own,)))
+    (rows,) = collectives.run(Submission("allgather", collectives.default_name("optimizer"), (own,)))
     if (rows[:, :32] != rows[0, :32]).any():
-        _explain(session.allgather_object(facts, None, process_set), engine.ranks)
+        _explain(session.allgather_object(facts, None, process_set), collectives.ranks)
     return not (rows[:, 32:64] != rows[0, 32:64]).any(), bool(rows[:, 64].all())
 
 
@@ -326,7 +338,7 @@ def _explain(facts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> None:
 
 
 def _wants_overlap(overlap: str) -> bool:
-    """Whether to exchange while the backward pass goes on: by default if a core is free for it, or between machines."""
+    """Whether to exchange while the backward pass runs: by default if a core is free for it, or between machines."""
     if overlap != "auto":
         return overlap == "on"
     if world.cross_size() > 1:

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ringlet.io import encoding
 from ringlet.io.encoding import Leaf
-from ringlet.torch.tensors import NUMPY_DTYPES, TORCH_DTYPES, from_array, to_array
+from ringlet.torch.tensors import NUMPY_DTYPES, dtype_name, from_array, to_array
 
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in NUMPY_DTYPES}
+_DTYPES = {dtype_name(dtype): dtype for dtype in NUMPY_DTYPES}
+_TORCH_DTYPES = {array_dtype: dtype for dtype, array_dtype in NUMPY_DTYPES.items()}
 _LEAVES = (
     Leaf(
         "tensor",
@@ -28,7 +29,7 @@ _LEAVES = (
     Leaf(
         "dtype",
         torch.dtype,
-        lambda value: str(value).removeprefix("torch.") if value in NUMPY_DTYPES else None,
+        lambda value: dtype_name(value) if value in NUMPY_DTYPES else None,
         _DTYPES.__getitem__,
     ),
 )
@@ -48,8 +49,8 @@ def join(outline: Any, tensors: Sequence[Tensor]) -> Any:
 def blank_tensors(outline: Any) -> list[Tensor]:
     """New tensors of the forms that an outline tells, in its order."""
     return [
-        torch.empty(shape, dtype=TORCH_DTYPES[dtype])
-        if dtype in TORCH_DTYPES
+        torch.empty(shape, dtype=_TORCH_DTYPES[dtype])
+        if dtype in _TORCH_DTYPES
         else torch.empty(math.prod(shape) * dtype.itemsize, dtype=torch.uint8)
         for dtype, shape in encoding.forms(outline)
     ]

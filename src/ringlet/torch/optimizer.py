@@ -15,13 +15,13 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from ringlet.named import ArgumentsError, ProcessSet, Reduction
+from ringlet.named.horovod import Compressor, Scaling
+from ringlet.named.reductions import is_power_of_two
 from ringlet.named.session import global_process_set
-from ringlet.torch import operations
-from ringlet.torch.adasum_optimizer import AdasumOptimizer
-from ringlet.torch.compression import Compression, Compressor
 from ringlet.torch.exchange import ExchangeOptions, GradientExchange
-from ringlet.torch.operations import Scaling
+from ringlet.torch.operations import allreduce
 from ringlet.torch.optimizer_class import GradientStateError, WrappedOptimizer, asked_by_grad_scaler, wrap
+from ringlet.torch.tensors import Compression
 
 NamedParameters = Iterable[tuple[str, Parameter]]
 OVERLAPS = ("auto", "on", "off")
@@ -43,7 +43,7 @@ def DistributedOptimizer(  # noqa: N802
     """An optimizer of the same class, groups and state that exchanges gradients with all ranks before it steps.
 
     Every rank of ``process_set`` must make it, with the same parameters in the same order; on the others it is a
-    plain optimizer. Gradients travel while the backward pass goes on (``overlap="on"``) or in ``step`` (``"off"``).
+    plain optimizer. Gradients travel while the backward pass runs (``overlap="on"``) or in ``step`` (``"off"``).
     By default it is ``"on"`` where a core is free for that or the ranks are on several machines.
 
     - ``named_parameters``: ``model.named_parameters()``; names are used in messages, and compared between ranks.
@@ -99,7 +99,7 @@ class GradientOptimizer(WrappedOptimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups. Whoever looks at complete gradients by way of them sees the exchanged ones."""
+        """The groups. Anyone who looks at complete gradients through them sees the exchanged ones."""
         for exchange in self._exchanges:
             if exchange.in_progress and (exchange.is_complete or asked_by_grad_scaler()):
                 self.synchronize()
@@ -175,7 +175,7 @@ class GradientOptimizer(WrappedOptimizer):
             self._is_synchronized = False
             op = self._options.op
             value = loss.detach() if isinstance(loss, Tensor) else torch.tensor(float(loss), dtype=torch.float64)
-            (combined,) = operations.allreduce([value], None, Scaling(op), self._process_set).run()
+            (combined,) = allreduce([value], Scaling(op), self._process_set)
             return combined if isinstance(loss, Tensor) else float(combined)
 
         return exchanging
@@ -197,6 +197,76 @@ class GradientOptimizer(WrappedOptimizer):
         exchange = GradientExchange(names, new, self._options, self.backward_passes_per_step, self._process_set)
         weakref.finalize(self, exchange.close).atexit = False
         self._exchanges = (*self._exchanges, exchange)
+
+
+class AdasumOptimizer(WrappedOptimizer):
+    """For ``op=Adasum``: every rank steps by itself, and the ranks' *steps* are combined.
+
+    The differences of the parameters before and after the local step are combined by Adasum, tensor by tensor, so that
+    the combination sees what the optimizer (momentum, Adam) made of the gradients.
+    """
+
+    _process_set: ProcessSet | None = None
+
+    def prepare(self, process_set: ProcessSet | None, compression: type[Compressor], num_passes: int) -> None:
+        """Without a process set it steps as the user's class does."""
+        self.backward_passes_per_step = num_passes
+        self._compression = compression
+        self._process_set = process_set
+        if process_set is not None and not is_power_of_two(process_set.size()):
+            raise ArgumentsError(
+                f"Adasum among {process_set.size()} ranks: expected a power of two, as ranks are combined in pairs"
+            )
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups."""
+        if self._process_set is not None and asked_by_grad_scaler():
+            raise GradientStateError(
+                "a GradScaler does not work with op=Adasum: ranks step by themselves, and one that skips a step would "
+                "keep the others waiting. Use op=Average, or bfloat16, which needs no scaling"
+            )
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Only a remark: gradients add up locally until ``step``."""
+        self.backward_passes_per_step = passes
+
+    def synchronize(self) -> None:
+        """Nothing: gradients are not exchanged."""
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Not possible."""
+        raise GradientStateError("a step with op=Adasum exchanges the step itself: it cannot skip that")
+        yield
+
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+        """Step locally, then move to where the combined steps of all ranks lead."""
+        self.note_step()
+        arguments = () if closure is None else (closure,)
+        if self._process_set is None:
+            return super().step(*arguments, **options)
+        parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        starts = [parameter.detach().clone() for parameter in parameters]
+        result = super().step(*arguments, **options)
+        with torch.no_grad():
+            steps = [
+                self._compression.compress(parameter.detach() - start)
+                for parameter, start in zip(parameters, starts, strict=True)
+            ]
+            scaling = Scaling(Reduction.ADASUM)
+            combined = allreduce([step for step, _ in steps], scaling, self._process_set)
+            for parameter, start, step, (_, context) in zip(parameters, starts, combined, steps, strict=True):
+                parameter.copy_(start + self._compression.decompress(step, context))
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]  # the user's class calls the step hooks
 
 
 def _names(optimizer: Optimizer, named_parameters: NamedParameters | None) -> dict[Parameter, str]:

@@ -12,9 +12,9 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ringlet.named import ArgumentsError, ProcessSet, Reduction, session
+from ringlet.named.horovod import Scaling
 from ringlet.named.session import global_process_set
-from ringlet.torch import operations
-from ringlet.torch.operations import Scaling
+from ringlet.torch.operations import allreduce
 
 _SUM = Scaling(Reduction.SUM)
 
@@ -127,7 +127,7 @@ class _SyncBatchNormFunction(Function):
         dx = None
         if ctx.needs_input_grad[0]:
             both = torch.stack([own_bias, own_weight])
-            (sums,) = operations.allreduce([both], None, _SUM, ctx.process_set).run()
+            (sums,) = allreduce([both], _SUM, ctx.process_set)
             means = sums / count
             scale = inverse if weight is None else inverse * weight.to(wide)
             dx = (slope - means[0].view(shape) - normalized * means[1].view(shape)) * scale.view(shape)
@@ -148,18 +148,18 @@ def _joint_statistics(x: Tensor, process_set: ProcessSet) -> tuple[Tensor, Tenso
     Every rank fills its row of a table of zeros (number, means, sums of squared distances); the sum of all tables has
     all rows. Rows are then merged as Chan et al. do, which loses no digits where means are large.
     """
-    engine = session.engine(process_set)
+    collectives = session.collectives(process_set)
     wide = x.dtype if x.dtype is torch.float64 else torch.float32
     channels = x.shape[1]
     num_own = x.numel() // channels if channels else 0
-    table = torch.zeros(engine.size, 1 + 2 * channels, dtype=wide)
+    table = torch.zeros(collectives.size, 1 + 2 * channels, dtype=wide)
     if num_own:
         dimensions = [0, *range(2, x.dim())]
         variance, mean = torch.var_mean(x.to(wide), dimensions, correction=0)
-        row = table[engine.rank]
+        row = table[collectives.rank]
         row[0] = num_own
         row[1 : 1 + channels], row[1 + channels :] = mean, variance * num_own
-    (table,) = operations.allreduce([table], None, _SUM, process_set).run()
+    (table,) = allreduce([table], _SUM, process_set)
     counts, means, squares = table[:, :1], table[:, 1 : 1 + channels], table[:, 1 + channels :]
     count = counts.sum()
     if count <= 1:

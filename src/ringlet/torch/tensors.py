@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ringlet.comm.contract import Array
 from ringlet.named import ArgumentsError
+from ringlet.named.horovod import CastCompressor
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
@@ -36,21 +37,20 @@ NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.complex128: np.dtype(np.complex128),
 }
 """The dtypes that travel."""
-TORCH_DTYPES = {array_dtype: dtype for dtype, array_dtype in NUMPY_DTYPES.items()}
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     """The array dtype of the same bytes."""
     found = NUMPY_DTYPES.get(dtype)
     if found is None:
-        known = ", ".join(str(known).removeprefix("torch.") for known in NUMPY_DTYPES)
+        known = ", ".join(dtype_name(known) for known in NUMPY_DTYPES)
         raise ArgumentsError(f"a tensor of dtype {dtype} cannot travel between ranks: expected one of {known}")
     return found
 
 
-def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    """The tensor dtype of the same bytes."""
-    return TORCH_DTYPES[dtype]
+def dtype_name(dtype: torch.dtype) -> str:
+    """Without PyTorch's own."""
+    return str(dtype).removeprefix("torch.")
 
 
 def check_tensor(value: object) -> Tensor:
@@ -90,6 +90,14 @@ def from_array(array: Array, device: torch.device | None = None) -> Tensor:
     return tensor if device is None or device.type == "cpu" else tensor.to(device)
 
 
+def store(tensor: Tensor, array: Array) -> None:
+    """Give a tensor the values of an array, which may be its own memory."""
+    if not shares_memory(tensor):
+        tensor.detach().copy_(from_array(array).view(tensor.shape))
+    elif not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)  # autograd notices that values changed
+
+
 def is_dense(tensor: Tensor) -> bool:
     """Whether its elements fill a piece of memory without gaps or overlaps, in whatever order of dimensions."""
     expected = 1
@@ -110,3 +118,41 @@ def slot(memory: Array, like: Tensor) -> Tensor:
     """Flat memory as a tensor of the shape and (if dense) the layout of ``like``; no other tensor knows the memory."""
     flat = from_array(memory)
     return flat.as_strided(like.shape, like.stride()) if is_dense(like) else flat.view(like.shape)
+
+
+# -- what travels in place of a tensor --------------------------------------------------------------------------------
+class _TensorCompressor(CastCompressor):
+    @staticmethod
+    def dtype_of(tensor: Tensor) -> str:
+        """The name of its dtype."""
+        return dtype_name(tensor.dtype)
+
+    @staticmethod
+    def cast(tensor: Tensor, dtype: str) -> Tensor:
+        """The same values in another dtype."""
+        converted: Tensor = tensor.to(getattr(torch, dtype))
+        return converted
+
+
+class NoneCompressor(_TensorCompressor):
+    """Tensors travel as they are."""
+
+
+class FP16Compressor(_TensorCompressor):
+    """Floating tensors travel as float16: 11 significant bits, up to 65504."""
+
+    wire = "float16"
+
+
+class BF16Compressor(_TensorCompressor):
+    """Floating tensors travel as bfloat16: 8 significant bits, the range of float32."""
+
+    wire = "bfloat16"
+
+
+class Compression:
+    """What travels: ``Compression.none``, ``Compression.fp16`` and ``Compression.bf16``."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

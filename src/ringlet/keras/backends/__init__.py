@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 import keras
 
 from ringlet.comm.contract import Array
-from ringlet.keras.errors import ArgumentError
-from ringlet.keras.exchange import GradientExchange
+from ringlet.keras.exchange import ArgumentError, GradientExchange
 
 BACKENDS = ("tensorflow", "torch", "jax")
 Result = TypeVar("Result")
@@ -41,7 +40,7 @@ class Backend(Protocol):
         """Refuse what cannot be exchanged from within."""
 
     def forget_traces(self, model: Any) -> None:
-        """Make sure that the model's next training step is traced anew."""
+        """Make sure that the model's next training step is traced again."""
 
 
 def unconverted(function: Callable[..., Result]) -> Callable[..., Result]:

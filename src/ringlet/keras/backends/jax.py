@@ -57,7 +57,7 @@ def check_model(model: Any) -> None:
 
 
 def forget_traces(model: Any) -> None:
-    """See :class:`ringlet.keras.backends.Backend`; JAX remembers traces of a method beyond the function made of it."""
+    """See :class:`ringlet.keras.backends.Backend`; JAX caches traces of a method beyond the function made of it."""
     if model.train_function is not None:
         model.train_function = None
         jax.clear_caches()

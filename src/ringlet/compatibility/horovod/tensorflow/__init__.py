@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from ringlet.keras import *  # noqa: F403
 from ringlet.keras import __all__ as _names
-from ringlet.keras.tape import DistributedGradientTape
+from ringlet.keras.backends.tensorflow import DistributedGradientTape
 
 __all__ = [*_names, "DistributedGradientTape"]

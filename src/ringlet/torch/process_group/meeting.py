@@ -58,7 +58,7 @@ def connect_group(
     by_mpi: bool = True,
     stop: threading.Event | None = None,
 ) -> Communicator:
-    """The communicator of ``size`` ranks that meet in ``store``; all of them must call, and nobody else.
+    """The communicator of ``size`` ranks that meet in ``store``; all of them must call, and no one else.
 
     ``what`` is to be connected, for messages. MPI can make only one group at a time: threads that may come at the same
     time must do without (``by_mpi``). ``stop`` ends the waiting for ranks that have not come.
@@ -82,7 +82,7 @@ def connect_group(
     else:
         from ringlet.comm.torch_distributed import TorchWire
 
-        # By a connection of its own: Gloo waits for other ranks in the store, and nobody else can ask there meanwhile.
+        # By a connection of its own: Gloo waits for other ranks in the store, and no one else can ask there meanwhile.
         wire = TorchWire(store.clone(), "wire", rank, size, "gloo")
     return LayeredCommunicator(wire, cut_machines(wire.machines(), ranks_per_node), startable=False)
 

@@ -2,8 +2,8 @@
 
 A *link* carries the messages of one rank to one other, in their order. It is a communicator of these two, made when
 the first message is sent and first waited for; each message is two broadcasts, a header and the bytes. The sender has
-a :class:`Lane` for every link; the receiver a thread that reads as long as somebody waits for what may come. A message
-that nobody has asked for yet, because of its tag, is kept until somebody does.
+a :class:`Lane` for every link; the receiver a thread that reads as long as someone waits for what may come. A message
+that no one has asked for yet, because of its tag, is kept until someone does.
 """
 
 # PyTorch exports these names without saying so to type checkers.
@@ -24,9 +24,9 @@ from torch.distributed import PrefixStore, Store
 from ringlet.comm.arrays import as_bytes
 from ringlet.comm.contract import Array, Communicator
 from ringlet.errors import CommunicationError
-from ringlet.torch.process_group_meeting import connect_group
-from ringlet.torch.process_group_tensors import InOut, borrow
-from ringlet.torch.process_group_work import SECONDS_TO_FINISH, SECONDS_TO_LEAVE, Lane, RingletWork, leave
+from ringlet.torch.process_group.meeting import connect_group
+from ringlet.torch.process_group.tensors import InOut, borrow
+from ringlet.torch.process_group.work import SECONDS_TO_FINISH, SECONDS_TO_LEAVE, Lane, RingletWork, leave
 
 _HEADER_LENGTH = 3
 
@@ -44,7 +44,7 @@ class _Message:
 
 @dataclass(frozen=True)
 class _Receive:
-    """Somebody who waits for a message; ``source`` None is any."""
+    """Someone who waits for a message; ``source`` None is any."""
 
     source: int | None
     tag: int
@@ -155,7 +155,7 @@ class Mailbox:
             thread.start()
 
     def _read(self, source: int) -> None:
-        """The thread that takes the messages of one rank, while anybody waits for one."""
+        """The thread that takes the messages of one rank, while anyone waits for one."""
         try:
             while self._is_wanted(source):
                 if source not in self._incoming:
@@ -205,7 +205,7 @@ class Mailbox:
         return None
 
     def _deliver(self, message: _Message) -> None:
-        """To whoever waits for it, or to those that are kept."""
+        """To the one who waits for it, or to those that are kept."""
         with self._changed:
             receive = self._claim(message.source, message.tag)
             if receive is None:

@@ -1,4 +1,4 @@
-"""Learning rates that change with epochs and batches, as multiples of an initial one."""
+"""Learning rates: for many ranks, and as multiples of an initial one that change with epochs and batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import Any
 
 import keras
 
-from ringlet.keras.errors import ArgumentError
+from ringlet.keras.exchange import ArgumentError
 from ringlet.named import session
+from ringlet.named.horovod import rate_factor, warmup_factor
+
+
+def scale_learning_rate(learning_rate: float, size: int | None = None, rule: str = "linear") -> float:
+    """The learning rate for a global batch ``size`` times as large (default: the number of ranks).
+
+    ``linear``: lr·size (Goyal et al., *Accurate, Large Minibatch SGD*, 2017; with warm-up). ``sqrt``: lr·√size, often
+    better for Adam. ``none``: lr.
+    """
+    return learning_rate * rate_factor(rule, session.collectives().size if size is None else size)
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -104,9 +114,9 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: int = 0,
     ) -> None:
         def multiplier(epoch: float) -> float:
-            size = session.engine().size
+            size = session.collectives().size
             reached = epoch + 1.0 / (self.steps_per_epoch or 1)  # the last batch reaches the full rate
-            return (min(reached, warmup_epochs) * (size - 1) / warmup_epochs + 1) / size
+            return warmup_factor(reached, warmup_epochs, size)
 
         super().__init__(
             initial_lr,

@@ -1,4 +1,6 @@
-"""Adasum (Maleki et al., 2021): adds what two gradients do not have in common and averages what they have.
+"""How values of ranks become one: Horovod's reductions in terms of those that communicators have, and Adasum.
+
+Adasum (Maleki et al., 2021) adds what two gradients do not have in common and averages what they have.
 
     a' = (1 - a·b / (2 |a|²)) a + (1 - a·b / (2 |b|²)) b
 
@@ -9,16 +11,90 @@ values and combines it along the whole tree; only the dot products travel betwee
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.comm import arrays
-from ringlet.comm.contract import Array, Communicator
+from ringlet.comm.contract import Array, Communicator, Op
 
 
+class Reduction(Enum):
+    """How values of ranks are combined, element by element; the average of whole numbers is cut towards zero."""
+
+    AVERAGE = "average"
+    SUM = "sum"
+    ADASUM = "adasum"
+    MIN = "min"
+    MAX = "max"
+    PRODUCT = "product"
+
+
+_OPS = {
+    Reduction.SUM: Op.SUM,
+    Reduction.AVERAGE: Op.AVERAGE,
+    Reduction.ADASUM: Op.SUM,
+    Reduction.MIN: Op.MIN,
+    Reduction.MAX: Op.MAX,
+    Reduction.PRODUCT: Op.PRODUCT,
+}
+
+
+# -- factors before and after a reduction -----------------------------------------------------------------------------
+class Recipe(NamedTuple):
+    """How a reduction is made of one that communicators have."""
+
+    op: Op
+    before: float
+    after: float
+    divisor: int
+    """Sums of whole numbers are divided by it, cut towards zero."""
+
+
+@lru_cache(1024)
+def recipe(dtype: np.dtype[Any], op: Reduction, prescale: float, postscale: float, size: int) -> Recipe:
+    """For sums of float32, float64 and complex numbers all factors become one, after the sum."""
+    if dtype.kind in "fc" and not arrays.is_half(dtype) and op in (Reduction.SUM, Reduction.AVERAGE):
+        factor = prescale * postscale
+        if factor != 1.0 and op is Reduction.AVERAGE:
+            return Recipe(Op.SUM, 1.0, factor / size, 1)
+        return Recipe(_OPS[op], 1.0, factor, 1)
+    if dtype.kind in "biu" and op is Reduction.AVERAGE:
+        return Recipe(Op.SUM, prescale, postscale, size)
+    return Recipe(_OPS[op], prescale, postscale, 1)
+
+
+def scaled(array: Array, factor: float) -> Array:
+    """A new array ``factor * array`` of the same dtype; the array itself for factor 1. Whole numbers are cut."""
+    if factor == 1.0:
+        return array
+    if arrays.is_half(array.dtype):
+        return (array.astype(np.float32) * np.float32(factor)).astype(array.dtype)
+    if array.dtype.kind in "iu":
+        return (array * float(factor)).astype(array.dtype)
+    product: Array = np.multiply(array, array.dtype.type(factor))
+    return product
+
+
+def finish(array: Array, how: Recipe) -> None:
+    """Apply what comes after the reduction, in place."""
+    if how.divisor != 1:
+        quotient = array // how.divisor
+        quotient += ((quotient < 0) & (quotient * how.divisor != array)).astype(array.dtype)  # towards zero
+        np.copyto(array, quotient)
+    if how.after == 1.0:
+        return
+    if array.dtype.kind == "f" and not arrays.is_half(array.dtype):
+        np.multiply(array, array.dtype.type(how.after), out=array)
+    else:
+        np.copyto(array, scaled(array, how.after))
+
+
+# -- Adasum -----------------------------------------------------------------------------------------------------------
 def is_power_of_two(size: int) -> bool:
     """Whether a tournament of so many ranks has no byes."""
     return size > 0 and size & (size - 1) == 0
@@ -45,7 +121,7 @@ def adasum(communicator: Communicator, tensors: Sequence[Array]) -> list[Array]:
 
 
 def _slices_of_all_ranks(communicator: Communicator, flat: Array) -> Array:
-    """This rank's slice of everybody's values: a row for each rank."""
+    """This rank's slice of all ranks' values: a row for each rank."""
     splits = arrays.part_lengths(flat.size, communicator.size)
     received, _ = communicator.alltoall(flat, splits)
     return received.reshape(communicator.size, splits[communicator.rank])

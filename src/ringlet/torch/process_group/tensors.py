@@ -13,7 +13,7 @@ from torch.distributed import ReduceOp
 
 from ringlet.comm.contract import Array, Communicator, Op
 from ringlet.errors import CommunicationError
-from ringlet.torch.tensors import check_tensor, from_array, shares_memory, to_array
+from ringlet.torch.tensors import check_tensor, from_array, store, to_array
 
 _OPS = {"SUM": Op.SUM, "AVG": Op.AVERAGE, "PRODUCT": Op.PRODUCT, "MIN": Op.MIN, "MAX": Op.MAX, "PREMUL_SUM": Op.SUM}
 _BITWISE = {"BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
@@ -30,10 +30,7 @@ class InOut:
 
     def store(self) -> None:
         """Give the tensor the values of the array."""
-        if not shares_memory(self.tensor):
-            self.tensor.detach().copy_(from_array(self.array).view(self.tensor.shape))
-        elif not self.tensor.is_inference():
-            torch.autograd.graph.increment_version(self.tensor)  # autograd notices that values changed
+        store(self.tensor, self.array)
 
 
 def borrow(tensor: Tensor) -> InOut:
