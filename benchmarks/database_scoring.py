@@ -28,7 +28,7 @@ import PIL.Image
 from benchmarks.common import Competitor, parser, print_machine, print_table, race, save
 from ringlet.data.normalization import BYTES
 from ringlet.export import openvino
-from ringlet.export.folding import fold
+from ringlet.export.network import fold
 from ringlet.inference.description import describe
 from ringlet.models import zoo
 from ringlet.models.initializers import initial_values

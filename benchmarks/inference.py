@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.common import Competitor, fastest, parser, print_machine, print_table, race, save, use_threads
 from ringlet.data.normalization import BYTES
 from ringlet.export import onnx, openvino
-from ringlet.export.folding import fold
+from ringlet.export.network import fold
 from ringlet.export.quantization import quantize
 from ringlet.inference import Artifact
 from ringlet.inference.description import WEIGHTS, describe

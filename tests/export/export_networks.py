@@ -13,8 +13,7 @@ import pytest
 
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.engines.native import NativeReplica
-from ringlet.export.folding import fold
-from ringlet.export.network import Network
+from ringlet.export.network import Network, fold
 from ringlet.inference.artifact import Artifact
 from ringlet.inference.description import Description, describe
 from ringlet.models import zoo

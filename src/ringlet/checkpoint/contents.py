@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import CheckpointError, show
-from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec
+from ringlet.operations.attributes import is_integer
 
 MODEL, OPTIMIZER, HISTORY = "model.safetensors", "optimizer.safetensors", "history.ndjson"
 MAX_STEP = 10**15

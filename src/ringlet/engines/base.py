@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.engines.contract import FlatTensors, Floats, OnReady, StepOutput
-from ringlet.engines.heads import loss_head
-from ringlet.engines.keys import step_key
-from ringlet.engines.targets import TargetEncoder
+from ringlet.engines.dropout import step_key
+from ringlet.engines.heads import TargetEncoder, loss_head
 from ringlet.errors import DataError, UsageError
 from ringlet.kernels import load
 from ringlet.kernels.contract import Kernels

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ringlet.errors import ModelFileError, UnknownNameError, UsageError
-from ringlet.export.folding import fold
-from ringlet.export.network import Network
+from ringlet.export.network import Network, fold
 from ringlet.export.parity import Parity, compare
 from ringlet.export.quantization import quantize
 from ringlet.export.samples import SampleFinder
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
 from ringlet.inference.description import WEIGHTS, Description, Weights, describe
 from ringlet.launch.cores import usable_cores
+from ringlet.operations import OPERATIONS
+from ringlet.operations.base import ChannelOperation
 from ringlet.training.loaded_model import LoadedModel, load_model
 from ringlet.training.run_directory import MODEL
 from ringlet.training.threads import blas_threads
@@ -160,8 +161,10 @@ class _Job:
             else:
                 _write(self.target, network, description, draft)
             parity = self._compare(draft, finder, num_samples or NUM_SAMPLES)
-        norms = sum(node.op == "batch_norm" for node in model.spec.nodes)
-        left = sum(layer.op == "affine" for layer in network.layers)
+        norms, left = (
+            sum(isinstance(OPERATIONS[part.op], ChannelOperation) for part in parts)
+            for parts in (model.spec.nodes, network.layers)
+        )
         artifact = Artifact.find(place)
         size = self.location.stat().st_size
         return Export(network.name, self.target, artifact, parity, norms, norms - left, size, origin)

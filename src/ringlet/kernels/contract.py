@@ -21,6 +21,7 @@ Rules that hold for every kernel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 Pair = tuple[int, int]
-Activation = Literal["relu", "leaky_relu", "relu6", "sigmoid", "tanh", "arctanh", "log_sigmoid"]
 Loss = Literal[
     "softmax_cross_entropy",
     "categorical_cross_entropy",
@@ -58,6 +58,25 @@ ARCTANH_LIMIT = 7.25
 
 DICE_SMOOTH = 1.0
 """Added to numerator and denominator of the dice coefficient, so that two empty masks agree."""
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """An activation: compiled kernels may know its name; whoever does not, computes it by its functions of NumPy."""
+
+    name: str
+    function: Callable[[Floats], NDArray[Any]]
+    """``f``: finite arguments, as padding lanes may hold, give finite results."""
+    derivative: Callable[[Floats], NDArray[Any]]
+    """``f'(x)``, computed from ``y = f(x)``."""
+    slope: float = 0.0
+    """What compiled kernels take beside x: leaky ReLU's."""
+    reads_input: bool = False
+    """Whether the derivative is computed from x instead."""
+
+
+RELU = Elementwise("relu", lambda x: np.maximum(x, 0), lambda y: y > 0)
+"""The one that other kernels have built in."""
 
 
 def padded_lanes(num_samples: int) -> int:
@@ -262,23 +281,16 @@ class Kernels(Protocol):
         padding lanes of ``dx`` get zeros. ``dx`` may be ``dy``'s buffer (then without ``accumulate``)."""
 
     # -- element by element -------------------------------------------------------------------------------------------
-    def activation_forward(self, kind: Activation, x: Floats, y: Floats, *, slope: float) -> None:
-        """``y = f(x)``; ``slope`` is leaky ReLU's, arctanh is cut at ``± ARCTANH_LIMIT``. ``y`` may be ``x``.
+    def activation_forward(self, kind: Elementwise, x: Floats, y: Floats) -> None:
+        """``y = f(x)``. ``y`` may be ``x``.
 
         ReLU passes on what is not a number: a diverged network must not look healthy.
         """
 
     def activation_backward(
-        self,
-        kind: Activation,
-        y: Floats,
-        dy: Floats,
-        dx: Floats,
-        *,
-        slope: float,
-        accumulate: bool,
+        self, kind: Elementwise, value: Floats, dy: Floats, dx: Floats, *, accumulate: bool
     ) -> None:
-        """``dx = dy * f'(x)`` where ``f'`` is computed from ``y = f(x)``. ``dx`` may be ``dy``."""
+        """``dx = dy * f'(x)``; ``f'`` is computed from ``value``: y, or x if the kind says so. ``dx`` may be ``dy``."""
 
     def dropout(self, x: Floats, y: Floats, *, rate: float, key: int, accumulate: bool) -> None:
         """``y = x * keep / (1 - rate)``, the same function forward and backward.
@@ -408,3 +420,9 @@ class Kernels(Protocol):
 
     def in_turn(self, calls: Sequence[PreparedCall]) -> PreparedCall:
         """Prepared calls as one."""
+
+
+KERNELS = tuple(
+    name for name in vars(Kernels) if not name.startswith("_") and name not in ("name", "prepare", "in_turn")
+)
+"""The names of all kernels: those of the protocol."""

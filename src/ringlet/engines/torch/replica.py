@@ -11,9 +11,8 @@ from torch import Tensor
 from ringlet.engines.base import BaseReplica, TrainingPass, positive
 from ringlet.engines.contract import Floats
 from ringlet.engines.dropout import DropoutMasks
-from ringlet.engines.torch.gradients import make_gradients
+from ringlet.engines.torch.devices import make_gradients, make_memory
 from ringlet.engines.torch.losses import loss_function
-from ringlet.engines.torch.memory import make_memory
 from ringlet.engines.torch.program import compile_forward
 from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec

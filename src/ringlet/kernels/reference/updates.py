@@ -1,10 +1,11 @@
-"""Optimizer updates over flat one-dimensional arrays, in place, and two helpers for clipping.
+"""Optimizer updates over flat one-dimensional arrays, in place; two helpers for clipping; sums along a tree.
 
 Weight decay is either part of the gradient (``g' = g + λ w``) or decoupled (``w -= lr λ w`` before the update).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,24 @@ def sum_squares(values: Floats) -> float:
 def scale(values: Floats, factor: float) -> None:
     """``values *= factor`` in place."""
     values *= factor
+
+
+def add_tree(inputs: Sequence[Floats], tree: Sequence[int], out: Floats) -> None:
+    """``tree`` in postfix: a number >= 0 pushes that input, -1 adds the two on top."""
+    if any(array.size != out.size or array.dtype != out.dtype for array in inputs):
+        raise ValueError("flat arrays must have the same size and dtype")
+    stack: list[Floats] = []
+    for item in tree:
+        if item >= 0:
+            stack.append(inputs[item])
+        elif item == -1 and len(stack) > 1:
+            right = stack.pop()
+            stack[-1] = stack[-1] + right
+        else:
+            raise ValueError("a tree holds numbers of inputs and -1, which adds two operands that come before it")
+    if len(stack) != 1:
+        raise ValueError(f"a tree leaves exactly one sum, this one leaves {len(stack)}")
+    np.copyto(out, stack[0])
 
 
 def _average(moment: Floats, value: NDArray[Any], keep: float) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from ringlet import plugins
 from ringlet.errors import ConfigError, SpecError, UnknownNameError, show
-from ringlet.models.attributes import MAX_EXTENT, Shape, check_shape, is_integer
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo import alexnet, densenet, inception, mobilenet, resnet, simple, unet, vgg
 from ringlet.models.zoo.member import DATASET_FORMS, Member
+from ringlet.operations.attributes import MAX_EXTENT, Shape, check_shape, is_integer
 
 __all__ = ["Member", "create", "describe", "names"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import Tensor, build, conv2d, flatten, image_input, max_pool2d, relu
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import CIFAR, Member, classify, hidden_layers, pick_form
+from ringlet.operations.attributes import Shape
 
 
 def _conv(x: Tensor, filters: int, kernel: int, *, stride: int = 1, padding: int = 0) -> Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ringlet.errors import ConfigError, show
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import build, global_avg_pool2d, image_input
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import Member, classify, conv_norm_relu, is_small
+from ringlet.operations.attributes import Shape
 
 LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
 MAX_WIDTH = 16.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import batch_norm, build, conv2d, dense, dropout, flatten, image_input, max_pool2d, relu
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import MNIST, Member, classify
+from ringlet.operations.attributes import Shape
 
 
 def simplemlp(name: str, input_shape: Shape, num_classes: int, *, hidden: tuple[int, ...]) -> ModelSpec:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import Tensor, batch_norm, build, conv2d, dropout, flatten, image_input, max_pool2d, relu
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import CIFAR, Member, classify, hidden_layers, pick_form
+from ringlet.operations.attributes import Shape
 
 WIDTHS = (64, 128, 256, 512, 512)
 REPEATS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
