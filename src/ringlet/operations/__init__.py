@@ -11,15 +11,17 @@ A module of this package that has ``OPERATIONS`` adds them; other packages add t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
 
 from ringlet import plugins
+from ringlet.errors import UsageError
 from ringlet.operations.activations import Activation
 from ringlet.operations.base import Layer, Operation
 
-__all__ = ["OPERATIONS", "Activation", "Layer", "Operation", "find_operation"]
+__all__ = ["OPERATIONS", "Activation", "Layer", "Operation", "find_operation", "plugin_operations"]
 
 _found: dict[str, Operation] = {
     operation.name: operation
@@ -40,3 +42,12 @@ def find_operation(name: str) -> Operation:
             raise plugins.not_a("operations", name, f"a ringlet.operations.Operation called '{name}'")
         _found[name] = operation
     return _found[name]
+
+
+def plugin_operations() -> list[Operation]:
+    """All that installed packages add; those of broken packages are left out."""
+    found = []
+    for name in plugins.names("operations"):
+        with suppress(UsageError):
+            found.append(find_operation(name))
+    return found

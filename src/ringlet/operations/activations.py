@@ -55,10 +55,10 @@ class Activation(PlainOperation):
     """``y = f(x)`` for each element.
 
     ``function`` and ``derivative`` take an array and the attributes; the derivative is one of ``y``, or of ``x`` with
-    ``reads_input``. Padding lanes hold anything finite, and so must their results. ``torch`` is an expression with
-    ``{x}`` and the attributes by name. For Keras it is the name of an activation, or a function of (writer, layer,
-    value); for ONNX the name of a node, or a function of (writer, layer, input, output); for OpenVINO the name of a
-    function, or a function of (operations, value, attributes).
+    ``reads_input``. Padding lanes hold anything finite, and so must their results. For PyTorch it is an expression with
+    ``{x}`` and the attributes by name; for Keras the name of an activation, or a function of (writer, layer, value)
+    that makes ``keras_classes``; for ONNX the name of a node, or a function of (writer, layer, input, output); for
+    OpenVINO the name of a function, or a function of (operations, value, attributes).
     """
 
     name: str
@@ -68,6 +68,7 @@ class Activation(PlainOperation):
     keras_layer: str | Callable[[KerasWriter, Layer, Value], Value]
     onnx_node: str | Callable[[OnnxWriter, Layer, str, str], str]
     openvino_node: str | Callable[[Any, Value, Attributes], Value]
+    keras_classes: tuple[str, ...] = ("Activation",)
     attributes: Mapping[str, Check] = field(default_factory=dict)
     reads_input: bool = False
     title: str = ""
@@ -140,6 +141,7 @@ _LEAKY_RELU = Activation(
     )(x),
     onnx_node=lambda writer, layer, x, name: writer.node("LeakyRelu", [x], name, alpha=layer.attributes["slope"]),
     openvino_node=lambda ops, x, own: ops.prelu(x, ops.constant(np.array([own["slope"]], np.float32))),
+    keras_classes=("LeakyReLU",),
     attributes={"slope": real(0, 1)},
     title="LeakyRelu",
 )
@@ -226,6 +228,7 @@ _ARCTANH = Activation(
     lambda y, _: np.where(np.abs(y) < ARCTANH_LIMIT, np.cosh(y) ** 2, 0),  # 1 / (1 - x²) = cosh²(y)
     torch_text=f"{{x}}.clamp({-_LIMIT!r}, {_LIMIT!r}).atanh().clamp({-ARCTANH_LIMIT}, {ARCTANH_LIMIT})",
     keras_layer=_keras_arctanh,
+    keras_classes=("Arctanh", "Clip"),
     onnx_node=_onnx_arctanh,
     openvino_node=lambda ops, x, _: ops.clamp(ops.atanh(ops.clamp(x, -_LIMIT, _LIMIT)), -ARCTANH_LIMIT, ARCTANH_LIMIT),
 )

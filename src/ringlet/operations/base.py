@@ -97,6 +97,8 @@ class Operation(ABC):
     """The axis of its weight that counts outputs, if scaling that axis scales the outputs."""
     joined_losses: Mapping[str, str] = {}
     """Losses that take it in as last node, each with the loss on its input that results."""
+    keras_classes: tuple[str, ...] = ()
+    """Layers and operations of Keras that its export is made of; a file with others is refused by the reader."""
     torch_helpers: Mapping[str, Callable[..., Any]] = {}
     """Functions that its expressions for PyTorch call."""
 

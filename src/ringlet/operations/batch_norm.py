@@ -132,6 +132,7 @@ class BatchNorm(ChannelOperation):
     attributes = {"momentum": real(0, 1, below=True), "epsilon": real(0, 1, above=True)}
     node = BatchNormNode
     takes_relu = True
+    keras_classes = ("Rescaling",)
     torch_helpers = {"batch_norm": torch_batch_norm}
 
     def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002

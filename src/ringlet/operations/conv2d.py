@@ -72,6 +72,7 @@ class Conv2d(WeightedOperation):
     }  # fmt: skip
     node = Conv2dNode
     output_axis = 0
+    keras_classes = ("Conv2D", "DepthwiseConv2D", "GetItem", "ZeroPadding2D")
     torch_function = "conv2d"
     torch_geometry = ("stride", "padding", "dilation", "groups")
 

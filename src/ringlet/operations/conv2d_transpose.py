@@ -77,6 +77,7 @@ class Conv2dTranspose(WeightedOperation):
     }  # fmt: skip
     node = Conv2dTransposeNode
     output_axis = 1
+    keras_classes = ("Conv2DTranspose", "Cropping2D", "ZeroPadding2D")
     torch_function = "conv_transpose2d"
     torch_geometry = ("stride", "padding", "output_padding")
 

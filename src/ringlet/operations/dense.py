@@ -41,6 +41,7 @@ class Dense(WeightedOperation):
     attributes = {"units": integer(1, MAX_CHANNELS), **TRAINED}
     node = DenseNode
     output_axis = 0
+    keras_classes = ("Dense",)
     torch_function = "linear"
 
     def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:

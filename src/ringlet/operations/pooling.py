@@ -184,6 +184,7 @@ class MaxPool2d(_Pool):
     name = "max_pool2d"
     title = "Pool2D"
     node = MaxPoolNode
+    keras_classes = ("MaxPooling2D", "Pad")
     commutes_with_relu = True
 
     def torch_even(self, x: str, window: str, padding: str) -> str:
@@ -219,6 +220,7 @@ class AvgPool2d(_Pool):
     name = "avg_pool2d"
     title = "AvgPool2D"
     node = AveragePoolNode
+    keras_classes = ("AveragePooling2D", "Multiply", "ZeroPadding2D")
 
     def torch_even(self, x: str, window: str, padding: str) -> str:
         """One function."""
@@ -265,11 +267,10 @@ def _inverse_shares(extent: int, count: int, kernel: int, stride: int, padding: 
 
 # -- the whole image --------------------------------------------------------------------------------------------------
 class _GlobalPool(PlainOperation):
-    """One number for each channel; the same three words differ from framework to framework."""
+    """One number for each channel; frameworks differ by the word for it."""
 
     prefix = "global_pool"
     torch_method: str
-    keras_layer: str
     onnx_node: str
     openvino_function: str
 
@@ -287,7 +288,7 @@ class _GlobalPool(PlainOperation):
 
     def keras(self, writer: KerasWriter, layer: Layer, inputs: Sequence[Value]) -> Value:
         """A layer."""
-        return getattr(writer.keras.layers, self.keras_layer)(**writer.options(layer))(inputs[0])
+        return getattr(writer.keras.layers, self.keras_classes[0])(**writer.options(layer))(inputs[0])
 
     def onnx(self, writer: OnnxWriter, layer: Layer, inputs: Sequence[str], name: str) -> str:
         """Pooled to one pixel, then flat."""
@@ -306,7 +307,7 @@ class GlobalAvgPool2d(_GlobalPool):
     name = "global_avg_pool2d"
     title = "GlobalAvgPool2D"
     node = AveragePoolNode
-    torch_method, keras_layer = "mean", "GlobalAveragePooling2D"
+    torch_method, keras_classes = "mean", ("GlobalAveragePooling2D",)
     onnx_node, openvino_function = "GlobalAveragePool", "reduce_mean"
 
 
@@ -318,7 +319,7 @@ class GlobalMaxPool2d(_GlobalPool):
     title = "GlobalPool2D"
     node = MaxPoolNode
     commutes_with_relu = True
-    torch_method, keras_layer = "amax", "GlobalMaxPooling2D"
+    torch_method, keras_classes = "amax", ("GlobalMaxPooling2D",)
     onnx_node, openvino_function = "GlobalMaxPool", "reduce_max"
 
 

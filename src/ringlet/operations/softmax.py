@@ -38,6 +38,7 @@ class Softmax(PlainOperation):
 
     name = "softmax"
     node = SoftmaxNode
+    keras_classes = ("Softmax",)
     is_activation = True
     joined_losses = {"categorical_cross_entropy": "softmax_cross_entropy"}
 

@@ -117,6 +117,7 @@ class Flatten(PlainOperation):
 
     name = "flatten"
     node = FlattenNode
+    keras_classes = ("Flatten", "Permute")
     moves_nothing = True
 
     def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002
@@ -155,6 +156,7 @@ class Concat(PlainOperation):
     name = "concat"
     min_inputs, max_inputs = 2, 1 << 16
     node = ConcatNode
+    keras_classes = ("Concatenate",)
 
     def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002
         """All channels."""
@@ -193,6 +195,7 @@ class Add(PlainOperation):
     name = "add"
     min_inputs, max_inputs = 2, 1 << 16
     node = AddNode
+    keras_classes = ("Add",)
 
     def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002
         """That of every input."""
