@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from benchmarks.common import Competitor, fastest, parser, print_machine, print_table, race, save, use_threads
 from ringlet.data.normalization import BYTES
 from ringlet.export import onnx, openvino
+from ringlet.export.exporter import quantize
 from ringlet.export.network import fold
-from ringlet.export.quantization import quantize
 from ringlet.inference import Artifact
 from ringlet.inference.description import WEIGHTS, describe
 from ringlet.models import zoo

@@ -10,8 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ringlet.engines.contract import Floats
-from ringlet.kernels.contract import Kernels, padded_lanes
+from ringlet.kernels.contract import Floats, Kernels, padded_lanes
 from ringlet.models.spec import ModelSpec
 
 _MASK = (1 << 64) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ringlet.allocator import keep_freed_memory
-from ringlet.engines.base import BaseReplica
+from ringlet.engines.contract import Replica
 from ringlet.errors import UnknownNameError
 from ringlet.libraries import require
 from ringlet.models.spec import ModelSpec
@@ -15,8 +15,8 @@ ENGINES = ("native", "torch", "keras")
 
 def create_replica(
     engine: str, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", exact: bool = False, **options: Any
-) -> BaseReplica:
-    """A replica on ``engine``; ``options`` are those of :class:`~ringlet.engines.base.BaseReplica`, and ``threads``.
+) -> Replica:
+    """A replica on ``engine``; ``options`` are those of :class:`~ringlet.engines.contract.Replica`, and ``threads``.
 
     ``device`` is PyTorch's name of one, ``tuning`` is for the native engine, ``exact`` for these two. A framework that
     is not installed is a :class:`~ringlet.errors.UsageError` that says how to get it.

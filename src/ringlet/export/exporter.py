@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from numpy.typing import NDArray
+
 from ringlet.errors import ModelFileError, UnknownNameError, UsageError
 from ringlet.export.network import Network, fold
-from ringlet.export.parity import Parity, compare
-from ringlet.export.quantization import quantize
-from ringlet.export.samples import SampleFinder
+from ringlet.export.parity import Parity, SampleFinder, compare
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
-from ringlet.inference.description import WEIGHTS, Description, Weights, describe
+from ringlet.inference.description import INPUT, WEIGHTS, Description, Weights, describe
 from ringlet.launch.cores import usable_cores
+from ringlet.libraries import require
 from ringlet.operations import OPERATIONS
 from ringlet.operations.base import ChannelOperation
 from ringlet.training.loaded_model import LoadedModel, load_model
@@ -211,6 +214,19 @@ def _write_quantized(target: Target, network: Network, description: Description,
     model = quantize(onnx.build_model(network, description), values, by_name=True)
     onnx.set_description(model, description)
     onnx.save(model, path)
+
+
+def quantize(model: Any, values: NDArray[Any], *, by_name: bool) -> Any:
+    """INT8 by post-training quantisation (nncf): weights and activations in eight bits, ranges from ``values`` (n, …).
+
+    ``by_name``: the model is one of ONNX, whose inputs are fed by name.
+    """
+    with redirect_stdout(io.StringIO()):  # it draws progress bars where results belong
+        nncf: Any = require("nncf")
+        nncf.set_log_level(logging.ERROR)
+        samples = [values[index : index + 1] for index in range(len(values))]
+        dataset = nncf.Dataset(samples, (lambda sample: {INPUT: sample}) if by_name else None)
+        return nncf.quantize(model, dataset, subset_size=len(samples))
 
 
 def _checked(target: str, weights: str) -> tuple[Target, Weights]:

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from ringlet.kernels import _native, reference
-from ringlet.kernels.contract import KERNELS, Elementwise, Floats, PreparedCall
+from ringlet.kernels import _native
+from ringlet.kernels.contract import KERNELS, Elementwise, Floats, Kernels, PreparedCall
 
 name = "compiled"
+_reference = Kernels()
 
 globals().update({kernel: getattr(_native, kernel) for kernel in KERNELS})
 
@@ -32,7 +33,7 @@ def prepare(kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> P
     if arrays and isinstance(arrays[0], Elementwise):
         kind = arrays[0]
         if kind.name not in _native.activations:
-            return reference.prepare(kernel, arrays, options)
+            return _reference.prepare(kernel, arrays, options)
         arrays, options = (kind.name, *arrays[1:]), {**options, "slope": kind.slope}
     call: PreparedCall = getattr(_native.prepare, kernel)(*arrays, **options)
     return call
@@ -44,7 +45,7 @@ def in_turn(calls: Sequence[PreparedCall]) -> PreparedCall:
     for is_compiled, group in groupby(calls, lambda call: isinstance(call, _native.PreparedCall)):
         neighbours = list(group)
         parts += [_native.in_turn(neighbours)] if is_compiled else neighbours
-    return parts[0] if len(parts) == 1 else reference.in_turn(parts)
+    return parts[0] if len(parts) == 1 else _reference.in_turn(parts)
 
 
 instruction_set = _native.instruction_set

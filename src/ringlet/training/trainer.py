@@ -26,7 +26,7 @@ from ringlet.comm.compression import parse_compression
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig, StrategyChoice
 from ringlet.data import BatchLoader, Dataset, Source
-from ringlet.engines.base import BaseReplica
+from ringlet.engines.contract import Replica
 from ringlet.engines.registry import create_replica
 from ringlet.errors import CheckpointError, ConfigError, DataError, DivergedError, ModelFileError
 from ringlet.guards import faults
@@ -376,7 +376,7 @@ class Trainer:
             timeline=self.timeline,
         )
 
-    def _make_replica(self) -> BaseReplica:
+    def _make_replica(self) -> Replica:
         """Rank 0 draws or loads the weights; the strategy gives them to all."""
         config = self.config
         replica = create_replica(
@@ -402,7 +402,7 @@ class Trainer:
             self._tune_in_turn(replica)
         return replica
 
-    def _tune_in_turn(self, replica: BaseReplica) -> None:
+    def _tune_in_turn(self, replica: Replica) -> None:
         """One rank of each machine measures convolution algorithms in peace; the others take what it has found."""
         if self.comm.local_rank == 0:
             replica.prepare()
@@ -447,7 +447,7 @@ def _names(*given: tuple[str, object, type]) -> dict[str, str]:
     return names
 
 
-def load_weights(replica: BaseReplica, path: Path) -> None:
+def load_weights(replica: Replica, path: Path) -> None:
     """Copy the tensors of a model file into a replica; they must be those of its network."""
     file = load_model_file(path / "model.safetensors" if path.is_dir() else path)
     views = {**replica.parameters.views, **replica.state.views}

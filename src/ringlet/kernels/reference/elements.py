@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.kernels.contract import Elementwise, Floats
+from ringlet.kernels.definitions import Elementwise, Floats
 
 
 # -- data movement -----------------------------------------------------------------------------------------------------
 def pack(samples: NDArray[Any], out: Floats) -> None:
-    """Move the sample axis innermost; padding lanes become zero."""
+    """``samples (n, *shape)`` (``out``'s dtype, or uint8) to ``out (*shape, L)``; padding lanes become zero."""
     num_samples = len(samples)
     out[..., :num_samples] = np.moveaxis(samples, 0, -1)
     out[..., num_samples:] = 0
 
 
 def unpack(activations: Floats, out: Floats) -> None:
-    """Move the sample axis outermost and drop the padding lanes."""
+    """``activations (*shape, L)`` to ``out (n, *shape)``, dropping padding lanes."""
     out[...] = np.moveaxis(activations[..., : len(out)], -1, 0)
 
 
 def add(a: Floats, b: Floats, out: Floats) -> None:
-    """``out = a + b``; ``out`` may be ``a`` or ``b``."""
+    """``out = a + b``, any equal shapes; ``out`` may be ``a`` or ``b``."""
     np.add(a, b, out=out)
 
 
@@ -43,7 +43,7 @@ def store(value: Floats, out: Floats, accumulate: bool) -> None:
 
 # -- dense layers ------------------------------------------------------------------------------------------------------
 def dense_forward(x: Floats, weight: Floats, bias: Floats | None, y: Floats, *, relu: bool) -> None:
-    """``y = weight @ x + bias[:, None]``, ReLU on top if ``relu``."""
+    """``y = weight @ x + bias[:, None]``; ``x (I, L)``, ``weight (O, I)``, ``y (O, L)``."""
     np.matmul(weight, x, out=y)
     if bias is not None:
         bias_forward(y, bias, relu=relu)
@@ -75,12 +75,15 @@ def bias_backward(dy: Floats, dbias: Floats) -> None:
 
 # -- element by element ------------------------------------------------------------------------------------------------
 def activation_forward(kind: Elementwise, x: Floats, y: Floats) -> None:
-    """``y = f(x)``. ``y`` may be ``x``."""
+    """``y = f(x)``. ``y`` may be ``x``.
+
+    ReLU passes on what is not a number: a diverged network must not look healthy.
+    """
     y[...] = kind.function(x)
 
 
 def activation_backward(kind: Elementwise, value: Floats, dy: Floats, dx: Floats, *, accumulate: bool) -> None:
-    """``dx = dy * f'(x)``. ``dx`` may be ``dy``."""
+    """``dx = dy * f'(x)``; ``f'`` is computed from ``value``: y, or x if the kind says so. ``dx`` may be ``dy``."""
     store(dy * kind.derivative(value), dx, accumulate)
 
 
@@ -96,7 +99,13 @@ def softmax_backward(y: Floats, dy: Floats, dx: Floats, *, accumulate: bool) -> 
 
 
 def dropout(x: Floats, y: Floats, *, rate: float, key: int, accumulate: bool) -> None:
-    """``y = x * keep / (1 - rate)``, the same function forward and backward."""
+    """``y = x * keep / (1 - rate)``, the same function forward and backward.
+
+    Element ``i`` (flat index without the lane axis, modulo 2^32) of lane ``j`` is kept when
+    ``hash(i, j, key) >= floor(rate * 2^32)`` with, in 32-bit arithmetic and ``mix`` as in :func:`mix32`,
+    ``hash = mix(mix(i ^ low(key)) + j * 0x9E3779B9 ^ high(key))`` (``^`` binds weaker than ``+``). So a mask is
+    a pure function of its key: nothing is stored, nothing depends on the number of lanes.
+    """
     num_lanes = x.shape[-1]
     keep = keep_mask(x.size // num_lanes, num_lanes, rate, key).reshape(x.shape)
     factor = x.dtype.type(1 / (1 - rate))
@@ -138,7 +147,14 @@ def batch_norm_forward_train(
     epsilon: float,
     relu: bool,
 ) -> None:
-    """``y = gamma * (x - mean) * inv_std + beta`` with the batch's statistics; running statistics follow."""
+    """``y = gamma * (x - mean) * inv_std + beta`` per channel, ReLU on top if ``relu``.
+
+    Statistics are over the ``n`` real lanes and all pixels. Writes the batch's ``mean`` and
+    ``inv_std = 1 / sqrt(var + epsilon)`` (biased variance, as exact as two passes) for the backward pass.
+    ``running = momentum * running + (1 - momentum) * batch``, with the unbiased variance (count / (count - 1);
+    biased if count is 1). Padding lanes of ``y`` become 0: far from the batch's mean they would grow from layer to
+    layer, where the variance is small. ``y`` may be ``x``'s buffer only if the backward pass is never called.
+    """
     samples = x[..., :n]
     count = samples[0].size
     batch_mean = _channel_sums(samples) / count
@@ -182,7 +198,9 @@ def batch_norm_backward(
     relu: bool,
     accumulate: bool,
 ) -> None:
-    """``dx = gamma * inv_std * (g - dbeta / M - h * dgamma / M)``, ``h = (x - mean) * inv_std``, ``M = n * pixels``."""
+    """With ``g = dy * (y > 0)`` if ``relu`` else ``dy``, ``h = (x - mean) * inv_std`` and M = n * pixels:
+    ``dbeta = sum g``, ``dgamma = sum g h``, ``dx = gamma * inv_std * (g - dbeta / M - h * dgamma / M)``;
+    padding lanes of ``dx`` get zeros. ``dx`` may be ``dy``'s buffer (then without ``accumulate``)."""
     samples = x[..., :n]
     count = samples[0].size
     gradient = dy[..., :n] * (y[..., :n] > 0) if relu else dy[..., :n]

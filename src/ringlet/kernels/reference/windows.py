@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import KernelError, UnknownNameError
-from ringlet.kernels.contract import CONV_ALGORITHMS, NO_ELEMENT, Floats, Pair
+from ringlet.kernels.definitions import CONV_ALGORITHMS, NO_ELEMENT, Floats, Pair
 from ringlet.kernels.reference.elements import bias_forward
 
 
@@ -65,7 +65,12 @@ def conv2d_forward(
     relu: bool,
     algorithm: str,
 ) -> None:
-    """``y[k,p,q,n] = bias[k] + sum_{c,r,s} weight[k,c,r,s] * x[c, p*sh - ph + r*dh, q*sw - pw + s*dw, n]``."""
+    """``y[k,p,q,n] = bias[k] + sum_{c,r,s} weight[k,c,r,s] * x[c, p*sh - ph + r*dh, q*sw - pw + s*dw, n]``.
+
+    ``x (C, H, W, L)``, ``weight (K, C/groups, R, S)``, ``y (K, P, Q, L)``; zeros outside ``x``; ReLU on top if
+    ``relu``. ``algorithm`` is one of ``CONV_ALGORITHMS``; implementations may ignore it but must accept every
+    applicable one.
+    """
     _check_algorithm(algorithm, weight, stride, dilation, groups)
     x_groups, y_groups, weight_groups = (_split_groups(array, groups) for array in (x, y, weight))
     y_groups[...] = 0
@@ -92,7 +97,13 @@ def conv2d_backward_data(
     algorithm: str,
     accumulate: bool,
 ) -> None:
-    """``dx[c, p*sh - ph + r*dh, q*sw - pw + s*dw, n] += sum_k weight[k,c,r,s] * dy[k,p,q,n]`` for all r, s, p, q."""
+    """``dx[c, p*sh - ph + r*dh, q*sw - pw + s*dw, n] += sum_k weight[k,c,r,s] * dy[k,p,q,n]`` for all r, s, p, q.
+
+    The transpose of ``conv2d_forward`` in ``x``; with a bias added by the caller, the transposed convolution.
+
+    With ``mask`` (shape of ``dx``) the result is zero where ``mask <= 0``: if ``x`` came out of a ReLU,
+    ``mask = x`` takes the gradient back through it in the same pass.
+    """
     _check_algorithm(algorithm, weight, stride, dilation, groups)
     dx_groups, dy_groups, weight_groups = (_split_groups(array, groups) for array in (dx, dy, weight))
     if not accumulate:
@@ -166,7 +177,10 @@ def max_pool2d_forward(
     padding: Pair,
     relu: bool = False,
 ) -> None:
-    """Maximum of each window; ``argmax`` gets ``r * S + s`` of the first one, with ``relu`` only if it is positive."""
+    """Maximum of each window (cut at the border); ``argmax`` (shape of ``y``) gets ``r * S + s`` of the first one.
+
+    With ``relu``, where the maximum is not positive, ``y`` is zero and ``argmax`` is ``NO_ELEMENT``.
+    """
     rows = np.arange(y.shape[1]) * stride[0] - padding[0]
     columns = np.arange(y.shape[2]) * stride[1] - padding[1]
     # Begin with each window's first element inside the image, so that argmax never names padding.
@@ -194,7 +208,10 @@ def max_pool2d_backward(
     padding: Pair,
     accumulate: bool,
 ) -> None:
-    """Each ``dy`` goes to the element that ``argmax`` names; overlapping windows add up, ``sums`` gets the totals."""
+    """Each ``dy`` goes to the element that ``argmax`` names, if any; overlapping windows add up.
+
+    ``sums`` (one per channel) gets what flows back in all, without what ``dx`` held before.
+    """
     if not accumulate:
         dx[...] = 0
     for tap in _pool_taps(dx, dy, kernel, stride, padding):
