@@ -44,7 +44,7 @@ DICE_SMOOTH = 1.0
 
 @dataclass(frozen=True)
 class Elementwise:
-    """An activation: compiled kernels may know its name; whoever does not, computes it by its functions of NumPy."""
+    """An activation: kernels that do not know its name compute it by its functions of NumPy."""
 
     name: str
     function: Callable[[Floats], NDArray[Any]]

@@ -96,7 +96,7 @@ class ModelSpec:
     ``parameters`` are the trainable tensors in node order, weight before bias: the order of every flat buffer.
     ``flops`` has the forward cost of each node for one sample (see :mod:`ringlet.operations.base`);
     ``forward_flops`` is the sum over convolutions and dense layers, the usual figure; ``training_flops`` adds their
-    weight gradients and those data gradients that somebody needs.
+    weight gradients and those data gradients that are needed.
     """
 
     name: str
@@ -223,14 +223,14 @@ def _checked_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
         raise SpecError(f"nodes must be a sequence of Node, got {show(nodes)}")
     if not 2 <= len(nodes) <= MAX_NODES:
         raise SpecError(f"a model has 2 to {MAX_NODES} nodes, got {len(nodes)}")
-    if nodes[0].op != "input":
+    if nodes[0].operation.max_inputs:
         raise SpecError(f"the first node must be the input, got '{nodes[0].name}' ({nodes[0].op})")
     names = {node.name for node in nodes}
     seen: set[str] = set()
     for position, node in enumerate(nodes):
         if node.name in seen:
             raise SpecError(f"node '{node.name}' is defined twice; names must be unique")
-        if position and node.op == "input":
+        if position and not node.operation.max_inputs:
             raise SpecError(f"node '{node.name}' is a second input; a model has exactly one")
         for name in node.inputs:
             if name not in seen:
@@ -240,7 +240,7 @@ def _checked_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
     used = {name for node in nodes for name in node.inputs}
     unused = next((node.name for node in nodes[:-1] if node.name not in used), None)
     if unused is not None:
-        raise SpecError(f"node '{unused}' is used by nobody; only the last node, '{nodes[-1].name}', may be the output")
+        raise SpecError(f"node '{unused}' is used by no one; only the last node, '{nodes[-1].name}', may be the output")
     return tuple(nodes)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a network's layer table; printing is somebody else's work.
+"""The rows of a network's layer table; printing is not its work.
 
 Flattening moves nothing and computes nothing, so it gets no row. The weights of dense layers (``FC``) are shown as
 people read them, (inputs, outputs), although they are stored as (outputs, inputs).

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.kernels.contract import ARCTANH_LIMIT, RELU, Elementwise, Floats
-from ringlet.operations.attributes import Check, Shape, real
-from ringlet.operations.base import Attributes, Layer, PlainOperation, Shapes
+from ringlet.operations.attributes import Check, real
+from ringlet.operations.base import Attributes, ElementOperation, Layer
 from ringlet.operations.native import ComputingNode, Emitter, Needs
 from ringlet.operations.writers import KerasWriter, OnnxWriter, OpenVinoWriter, Value
 
@@ -51,7 +50,7 @@ class ActivationNode(ComputingNode):
 
 @final
 @dataclass(frozen=True)
-class Activation(PlainOperation):
+class Activation(ElementOperation):
     """``y = f(x)`` for each element.
 
     ``function`` and ``derivative`` take an array and the attributes; the derivative is one of ``y``, or of ``x`` with
@@ -88,14 +87,6 @@ class Activation(PlainOperation):
             float(attributes.get("slope", 0.0)),
             self.reads_input,
         )
-
-    def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002
-        """That of the input."""
-        return inputs[0]
-
-    def flops(self, attributes: Attributes, inputs: Shapes, output: Shape) -> int:  # noqa: ARG002
-        """One for each element."""
-        return prod(inputs[0])
 
     def torch(self, layer: Layer, names: Sequence[str]) -> str:
         """The expression."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -193,6 +194,18 @@ class PlainOperation(Operation):
     def keras_training(self, writer: KerasWriter, layer: Layer, inputs: Sequence[Value]) -> Value:
         """As in inference."""
         return self.keras(writer, layer, inputs)
+
+
+class ElementOperation(PlainOperation):
+    """A plain operation of one input that keeps its shape and touches each element once."""
+
+    def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002
+        """That of the input."""
+        return inputs[0]
+
+    def flops(self, attributes: Attributes, inputs: Shapes, output: Shape) -> int:  # noqa: ARG002
+        """One for each element."""
+        return prod(inputs[0])
 
 
 class IdentityOperation(Operation):

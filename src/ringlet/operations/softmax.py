@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import final
 
-from ringlet.operations.attributes import Shape
-from ringlet.operations.base import Attributes, Layer, PlainOperation, Shapes
+from ringlet.operations.base import ElementOperation, Layer
 from ringlet.operations.native import ComputingNode, Emitter, Needs
 from ringlet.operations.writers import KerasWriter, OnnxWriter, OpenVinoWriter, Value
 
@@ -33,7 +31,7 @@ class SoftmaxNode(ComputingNode):
 
 
 @final
-class Softmax(PlainOperation):
+class Softmax(ElementOperation):
     """``exp(x_c) / sum_k exp(x_k)`` for each pixel or sample."""
 
     name = "softmax"
@@ -41,14 +39,6 @@ class Softmax(PlainOperation):
     keras_classes = ("Softmax",)
     is_activation = True
     joined_losses = {"categorical_cross_entropy": "softmax_cross_entropy"}
-
-    def infer(self, attributes: Attributes, inputs: Shapes) -> Shape:  # noqa: ARG002
-        """That of the input."""
-        return inputs[0]
-
-    def flops(self, attributes: Attributes, inputs: Shapes, output: Shape) -> int:  # noqa: ARG002
-        """One for each element."""
-        return prod(inputs[0])
 
     def torch(self, layer: Layer, names: Sequence[str]) -> str:  # noqa: ARG002
         """``torch.softmax``."""

@@ -107,7 +107,7 @@ _BINDERS: dict[str, Callable[[Kernels, StepContext, Sequence[Any], dict[str, Any
 
 # -- when each gradient is final ---------------------------------------------------------------------------------------
 Range = tuple[int, int]
-"""First element and the one behind the last."""
+"""First element and the one after the last."""
 
 
 class BackwardPart(NamedTuple):
@@ -126,18 +126,18 @@ def final_ranges(calls: Sequence[Call], gradients: Floats) -> dict[int, tuple[Ra
     cuts = np.unique([0, gradients.size, *(cut for _, part in touched for cut in part)])
     last = np.full(cuts.size - 1, -1)
     for index, part in touched:  # in the order of the calls: later ones overwrite
-        first_cell, behind_cell = np.searchsorted(cuts, part)
-        last[first_cell:behind_cell] = index
+        first_cell, end_cell = np.searchsorted(cuts, part)
+        last[first_cell:end_cell] = index
     edges = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), last.size] if last.size else [0]
     ranges: dict[int, tuple[Range, ...]] = {}
-    for first_cell, behind_cell in pairwise(edges):
+    for first_cell, end_cell in pairwise(edges):
         index = int(last[first_cell])
-        ranges[index] = (*ranges.get(index, ()), (int(cuts[first_cell]), int(cuts[behind_cell])))
+        ranges[index] = (*ranges.get(index, ()), (int(cuts[first_cell]), int(cuts[end_cell])))
     return ranges
 
 
 def backward_parts(ranges: dict[int, tuple[Range, ...]], num_forward: int, num_calls: int) -> list[BackwardPart]:
-    """Cut the calls of a training step behind the first ``num_forward`` wherever gradients become final."""
+    """Cut the calls of a training step after the first ``num_forward`` wherever gradients become final."""
     parts = [BackwardPart(slice(num_forward, num_forward), ranges[-1])] if -1 in ranges else []
     begin = num_forward
     for index in sorted(index for index in ranges if index >= 0):

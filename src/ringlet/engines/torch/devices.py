@@ -71,7 +71,7 @@ class HostMemory:
 
 @final
 class DeviceMemory:
-    """One flat copy of each buffer on the device, moved as a whole: twice before a pass, once behind it."""
+    """One flat copy of each buffer on the device, moved as a whole: twice before a pass, once after it."""
 
     def __init__(self, parameters: FlatTensors, state: FlatTensors, device: torch.device) -> None:
         self._hosts = [torch.from_numpy(flat.flat) for flat in (parameters, state)]
@@ -137,7 +137,7 @@ class HostGradients:
 
     def _take(self, index: int, parameter: Tensor) -> None:
         gradient = parameter.grad
-        assert gradient is not None, "the hook runs behind the accumulation"
+        assert gradient is not None, "the hook runs after the accumulation"
         self._targets[index].copy_(gradient)
         parameter.grad = None
         group = self._groups[index]

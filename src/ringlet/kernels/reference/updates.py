@@ -120,7 +120,7 @@ def add_tree(inputs: Sequence[Floats], tree: Sequence[int], out: Floats) -> None
     """``out`` = the sum of ``inputs`` along a binary tree, all flat and of one length; ``out`` may be an input.
 
     ``tree`` is in postfix: a number >= 0 pushes that input, -1 adds the two on top, the lower one first. The bits
-    depend on the tree alone: ``[0, 1, -1, 2, 3, -1, -1]`` is ``(i0 + i1) + (i2 + i3)``, whoever computes it.
+    depend on the tree alone: ``[0, 1, -1, 2, 3, -1, -1]`` is ``(i0 + i1) + (i2 + i3)``, on every rank.
     """
     if any(array.size != out.size or array.dtype != out.dtype for array in inputs):
         raise ValueError("flat arrays must have the same size and dtype")
