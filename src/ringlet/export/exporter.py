@@ -10,16 +10,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError, UnknownNameError, UsageError
-from ringlet.export.network import Network, fold
-from ringlet.export.parity import Parity, SampleFinder, compare
+from ringlet.export.network import fold
+from ringlet.export.parity import Parity, SampleFinder, Samples, compare
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
-from ringlet.inference.description import INPUT, WEIGHTS, Description, Weights, describe
+from ringlet.inference.description import INPUT, WEIGHTS, Weights, describe
 from ringlet.launch.cores import usable_cores
 from ringlet.libraries import require
 from ringlet.operations import OPERATIONS
@@ -122,8 +123,36 @@ class Plan:
         """Do it; see :func:`export_model`."""
         cores = usable_cores() if threads is None else threads
         model = load_model(self.location, batch_size=_BATCH_SIZE, threads=cores)
-        job = _Job(model, self.location, self.target, self.weights, cores, say)
-        return job.run(self.place, calibration, num_samples)
+        network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
+        description = describe(
+            model.spec, model.normalization, model.labels, dataset=model.dataset_name, weights=self.weights
+        )
+        finder = SampleFinder(model, description.preprocessing, self.location, calibration, say)
+        origin = None
+        writer = import_module(f"ringlet.export.{self.target}")
+        with blas_threads(cores), _draft(self.place) as draft:
+            exported = writer.build_model(network, description)
+            if self.weights == "int8":
+                samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
+                origin = f"{len(samples.values)} samples, {samples.origin}"
+                exported = quantize(exported, samples.values, by_name=self.target == "onnx")
+            writer.save(exported, draft, description)
+            parity = self._compare(model, draft, finder.compare(num_samples or NUM_SAMPLES), cores)
+        norms, left = (
+            sum(isinstance(OPERATIONS[part.op], ChannelOperation) for part in parts)
+            for parts in (model.spec.nodes, network.layers)
+        )
+        artifact, size = Artifact.find(self.place), self.location.stat().st_size
+        return Export(network.name, self.target, artifact, parity, norms, norms - left, size, origin)
+
+    def _compare(self, model: LoadedModel, draft: Path, samples: Samples, threads: int) -> Parity:
+        runtime = Artifact.find(draft).open(threads=threads, batch_size=_BATCH_SIZE)
+        try:
+            parity = compare(model, runtime, samples)
+        finally:
+            runtime.close()
+        parity.check(self.weights)
+        return parity
 
 
 def plan_export(model: Path | str, target: str, path: Path | str | None = None, weights: str = "fp32") -> Plan:
@@ -135,85 +164,6 @@ def plan_export(model: Path | str, target: str, path: Path | str | None = None, 
     if location.suffix.lower() in SUFFIXES and SUFFIXES[location.suffix.lower()] != "ringlet":
         raise UsageError(f"'{model}' is an export already: give the run directory or its {MODEL}")
     return Plan(location, kind, precision, _place(location, kind, precision, None if path is None else Path(path)))
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One export under way."""
-
-    model: LoadedModel
-    location: Path
-    target: Target
-    weights: Weights
-    threads: int
-    say: Callable[[str], None]
-
-    def run(self, place: Path, calibration: str | None, num_samples: int | None) -> Export:
-        model = self.model
-        network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
-        description = describe(
-            model.spec, model.normalization, model.labels, dataset=model.dataset_name, weights=self.weights
-        )
-        finder = SampleFinder(model, description.preprocessing, self.location, calibration, self.say)
-        origin = None
-        with blas_threads(self.threads), _draft(place) as draft:
-            if self.weights == "int8":
-                samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
-                origin = f"{len(samples.values)} samples, {samples.origin}"
-                _write_quantized(self.target, network, description, draft, samples.values)
-            else:
-                _write(self.target, network, description, draft)
-            parity = self._compare(draft, finder, num_samples or NUM_SAMPLES)
-        norms, left = (
-            sum(isinstance(OPERATIONS[part.op], ChannelOperation) for part in parts)
-            for parts in (model.spec.nodes, network.layers)
-        )
-        artifact = Artifact.find(place)
-        size = self.location.stat().st_size
-        return Export(network.name, self.target, artifact, parity, norms, norms - left, size, origin)
-
-    def _compare(self, draft: Path, finder: SampleFinder, count: int) -> Parity:
-        samples = finder.compare(count)
-        runtime = Artifact.find(draft).open(threads=self.threads, batch_size=_BATCH_SIZE)
-        try:
-            parity = compare(self.model, runtime, samples)
-        finally:
-            runtime.close()
-        parity.check(self.weights)
-        return parity
-
-
-def _write(target: Target, network: Network, description: Description, path: Path) -> None:
-    if target == "openvino":
-        from ringlet.export import openvino
-
-        openvino.save(openvino.build_model(network, description), path, description)
-    elif target == "onnx":
-        from ringlet.export import onnx
-
-        onnx.save(onnx.build_model(network, description), path)
-    elif target == "torch":
-        from ringlet.export import torch
-
-        torch.save(network, path, description)
-    else:
-        from ringlet.export import keras
-
-        keras.save(keras.build_model(network, description), path, description)
-
-
-def _write_quantized(target: Target, network: Network, description: Description, path: Path, values: Any) -> None:
-    if target == "openvino":
-        from ringlet.export import openvino
-
-        model = quantize(openvino.build_model(network, description), values, by_name=False)
-        openvino.save(model, path, description)
-        return
-    from ringlet.export import onnx
-
-    model = quantize(onnx.build_model(network, description), values, by_name=True)
-    onnx.set_description(model, description)
-    onnx.save(model, path)
 
 
 def quantize(model: Any, values: NDArray[Any], *, by_name: bool) -> Any:

@@ -42,18 +42,13 @@ def build_model(network: Network, description: Description) -> Any:
         producer_name="ringlet",
         producer_version=description.version,
     )
-    set_description(model, description)
     require("onnx.checker").check_model(model, full_check=True)
     return model
 
 
-def set_description(model: Any, description: Description) -> None:
-    """Let the model carry this description."""
+def save(model: Any, path: Path, description: Description) -> None:
+    """Write the file and let it carry the description."""
     require("onnx.helper").set_model_props(model, {KEY: description.to_json()})
-
-
-def save(model: Any, path: Path) -> None:
-    """Write the file."""
     require("onnx").save(model, path)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ from ringlet.operations import OPERATIONS, Layer
 from ringlet.operations.writers import SMALL, per_channel
 
 WEIGHTS_SUFFIX = ".safetensors"
+
+
+class Program(NamedTuple):
+    """The text of a program, and what its ``state_dict`` holds."""
+
+    source: str
+    tensors: list[tuple[str, NDArray[Any]]]
+
 
 _PURPOSE = "From stored values, as the training data had them, to the outputs of the network."
 
@@ -74,8 +82,8 @@ def read_tensors(path):
 '''
 
 
-def source(network: Network, description: Description) -> str:
-    """The text of the program."""
+def build_model(network: Network, description: Description) -> Program:
+    """The program of a network."""
     writer = _Writer(network, description)
     preprocessing = description.preprocessing
     head = _HEAD.format(
@@ -85,15 +93,14 @@ def source(network: Network, description: Description) -> str:
         gives=f"({', '.join(map(str, ('n', *network.output_shape)))})",
         description=repr(description.to_json()),
     )
-    return head + writer.body() + _TAIL.format(suffix=WEIGHTS_SUFFIX)
+    return Program(head + writer.body() + _TAIL.format(suffix=WEIGHTS_SUFFIX), writer.tensors())
 
 
-def save(network: Network, path: Path, description: Description) -> None:
+def save(program: Program, path: Path, description: Description) -> None:
     """Write ``path`` (.py) and the weights beside it (.safetensors)."""
-    weights = path.with_suffix(WEIGHTS_SUFFIX)
-    tensors = {name: _stored(values, description) for name, values in _Writer(network, description).tensors()}
-    save_file(tensors, weights, metadata={KEY: description.to_json()})
-    path.write_text(source(network, description), encoding="utf-8")
+    tensors = {name: _stored(values, description) for name, values in program.tensors}
+    save_file(tensors, path.with_suffix(WEIGHTS_SUFFIX), metadata={KEY: description.to_json()})
+    path.write_text(program.source, encoding="utf-8")
 
 
 class _Writer:
