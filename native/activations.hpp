@@ -1,5 +1,6 @@
 // The activations with a compiled kernel, a line each: name, f(x), and f'(x) computed from y = f(x).
-// The expressions see x or y, slope, zero and one, V (a vector of T). The functions are those of mathematics.hpp.
+// The expressions see x or y, slope, zero and one, V (a vector of T). The functions are those of mathematics.hpp. Where the
+// Python side says `reads_input`, what the derivative sees as y is x.
 #pragma once
 
 #define RINGLET_ACTIVATIONS(ACTIVATION)                                                                           \

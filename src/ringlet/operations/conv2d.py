@@ -149,11 +149,9 @@ class Conv2d(WeightedOperation):
             "Conv",
             [*inputs, *writer.tensors(layer)],
             name,
-            kernel_shape=list(attributes["kernel"]),
-            strides=list(attributes["stride"]),
-            pads=[*attributes["padding"]] * 2,
             dilations=list(attributes["dilation"]),
             group=attributes["groups"],
+            **onnx_window(attributes),
         )
 
     def openvino_product(self, writer: OpenVinoWriter, layer: Layer, value: Value) -> Value:
@@ -164,6 +162,15 @@ class Conv2d(WeightedOperation):
             return ops.convolution(value, ops.constant(weight), stride, padding, padding, dilation)
         grouped = weight.reshape(groups, -1, *weight.shape[1:])
         return ops.group_convolution(value, ops.constant(grouped), stride, padding, padding, dilation)
+
+
+def onnx_window(attributes: Attributes) -> dict[str, Any]:
+    """Window, stride and padding as attributes of a node of ONNX."""
+    return {
+        "kernel_shape": list(attributes["kernel"]),
+        "strides": list(attributes["stride"]),
+        "pads": [*attributes["padding"]] * 2,
+    }
 
 
 OPERATIONS = (Conv2d(),)

@@ -19,7 +19,7 @@ from ringlet.operations.base import (
     image,
     torch_arguments,
 )
-from ringlet.operations.conv2d import DEFAULT_ALGORITHM
+from ringlet.operations.conv2d import DEFAULT_ALGORITHM, onnx_window
 from ringlet.operations.native import Emitter, WeightedNode
 from ringlet.operations.writers import NO_PADS, Arrangement, KerasWriter, OnnxWriter, OpenVinoWriter, Value
 
@@ -144,16 +144,9 @@ class Conv2dTranspose(WeightedOperation):
 
     def onnx(self, writer: OnnxWriter, layer: Layer, inputs: Sequence[str], name: str) -> str:
         """``ConvTranspose``."""
-        attributes = layer.attributes
-        return writer.node(
-            "ConvTranspose",
-            [*inputs, *writer.tensors(layer)],
-            name,
-            kernel_shape=list(attributes["kernel"]),
-            strides=list(attributes["stride"]),
-            pads=[*attributes["padding"]] * 2,
-            output_padding=list(attributes["output_padding"]),
-        )
+        extra = list(layer.attributes["output_padding"])
+        window = onnx_window(layer.attributes)
+        return writer.node("ConvTranspose", [*inputs, *writer.tensors(layer)], name, output_padding=extra, **window)
 
     def openvino_product(self, writer: OpenVinoWriter, layer: Layer, value: Value) -> Value:
         """``ConvolutionBackpropData``."""
