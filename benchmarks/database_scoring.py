@@ -28,7 +28,7 @@ from benchmarks.common import parser, print_machine, report
 from ringlet.bench.timing import Variant, take_turns
 from ringlet.data.normalization import BYTES
 from ringlet.export import openvino
-from ringlet.export.folding import fold
+from ringlet.export.network import fold
 from ringlet.inference.description import describe
 from ringlet.models import zoo
 from ringlet.models.initializers import initial_values

@@ -24,8 +24,8 @@ from benchmarks.common import parser, print_machine, report, use_threads
 from ringlet.bench.timing import Variant, fastest, take_turns
 from ringlet.data.normalization import BYTES
 from ringlet.export import onnx, openvino
-from ringlet.export.folding import fold
-from ringlet.export.quantization import quantize
+from ringlet.export.exporter import quantize
+from ringlet.export.network import fold
 from ringlet.inference import Artifact
 from ringlet.inference.description import WEIGHTS, describe
 from ringlet.models import zoo
@@ -95,7 +95,7 @@ def _contenders(spec: ModelSpec, folder: Path, values: NDArray[np.uint8], num_th
 def _artifacts(spec: ModelSpec, tensors: dict[str, Any], folder: Path) -> dict[str, Artifact]:
     network, description = fold(spec, tensors), describe(spec, BYTES, ())
     save_model(folder / "model.safetensors", spec, tensors, {"normalization": json.dumps(BYTES.to_dict())})
-    onnx.save(onnx.build_model(network, description), folder / "model.onnx")
+    onnx.save(onnx.build_model(network, description), folder / "model.onnx", description)
     samples = np.random.default_rng(1).integers(0, 256, (64, *description.preprocessing.graph_shape)).astype(np.uint8)
     for weights in WEIGHTS:
         model = openvino.build_model(network, description)

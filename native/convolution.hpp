@@ -136,7 +136,7 @@ void conv2d_backward_data(const ConvShape& s, const T* dy, const T* weight, T* d
     const long size = s.channels * s.height * s.width * s.lanes;
     if (mask && accumulate) {
         conv2d_backward_data<T>(s, dy, weight, dx, nullptr, true, algorithm);
-        return activation_backward<T>(kRelu, mask, dx, dx, size, 0, false);
+        return activation_backward<T>(ActivationKind::relu, mask, dx, dx, size, 0, false);
     }
     const Epilogue<T> epilogue{nullptr, accumulate, false, mask ? mask - dx : 0};
     if (algorithm == kWinograd2) return winograd_backward_data<T, 2>(s, dy, weight, dx, epilogue);

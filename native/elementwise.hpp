@@ -119,54 +119,31 @@ void bias_backward(const T* dy, T* dbias, long channels, long count) {
     }
 }
 
-// Arctanh saturates here with derivative zero, so that padding lanes stay finite whatever they hold.
-template <typename T>
-constexpr T kArctanhLimit = T(7.25);
-
 template <ActivationKind Kind, typename V, typename T>
-inline __attribute__((always_inline)) V activate(V x, T slope) {
-    const V zero{};
-    if constexpr (Kind == kRelu) return maximum(x, zero);
-    if constexpr (Kind == kLeakyRelu) return x > zero ? x : x * slope;
-    if constexpr (Kind == kRelu6) return minimum(maximum(x, zero), splat<V>(T(6)));
-    if constexpr (Kind == kSigmoid) return sigmoid<T>(x);
-    if constexpr (Kind == kTanh) return hyperbolic_tangent<T>(x);
-    if constexpr (Kind == kArctanh)
-        return per_lane<T>(x, [](T value) {
-            const T result = std::fabs(value) < T(1) ? std::atanh(value) : (value < 0 ? -kArctanhLimit<T> : kArctanhLimit<T>);
-            return result > kArctanhLimit<T> ? kArctanhLimit<T> : (result < -kArctanhLimit<T> ? -kArctanhLimit<T> : result);
-        });
-    if constexpr (Kind == kLogSigmoid)
-        return per_lane<T>(x, [](T value) { return (value < 0 ? value : T(0)) - std::log1p(std::exp(-std::fabs(value))); });
+inline __attribute__((always_inline)) V activate(V x, [[maybe_unused]] T slope) {
+    [[maybe_unused]] const V zero{};
+#define ACTIVATION(name, value, derivative) \
+    if constexpr (Kind == ActivationKind::name) return value;
+    RINGLET_ACTIVATIONS(ACTIVATION)
+#undef ACTIVATION
 }
 
-// f'(x) from y = f(x).
 template <ActivationKind Kind, typename V, typename T>
-inline __attribute__((always_inline)) V derivative(V y, T slope) {
-    const V zero{}, one = splat<V>(T(1));
-    if constexpr (Kind == kRelu) return y > zero ? one : zero;
-    if constexpr (Kind == kLeakyRelu) return y > zero ? one : splat<V>(slope);
-    if constexpr (Kind == kRelu6) return (y > zero) & (y < splat<V>(T(6))) ? one : zero;
-    if constexpr (Kind == kSigmoid) return y * (one - y);
-    if constexpr (Kind == kTanh) return one - y * y;
-    if constexpr (Kind == kArctanh)
-        return per_lane<T>(y, [](T value) {
-            const T cosine = std::cosh(value);
-            return std::fabs(value) < kArctanhLimit<T> ? cosine * cosine : T(0);
-        });
-    if constexpr (Kind == kLogSigmoid) return per_lane<T>(y, [](T value) { return -std::expm1(value); });
+inline __attribute__((always_inline)) V differentiate(V y, [[maybe_unused]] T slope) {
+    [[maybe_unused]] const V zero{}, one = splat<V>(T(1));
+#define ACTIVATION(name, value, derivative) \
+    if constexpr (Kind == ActivationKind::name) return derivative;
+    RINGLET_ACTIVATIONS(ACTIVATION)
+#undef ACTIVATION
 }
 
 template <typename Body>
 inline void with_activation(ActivationKind kind, Body body) {
     switch (kind) {
-        case kRelu: return body(std_integer<kRelu>{});
-        case kLeakyRelu: return body(std_integer<kLeakyRelu>{});
-        case kRelu6: return body(std_integer<kRelu6>{});
-        case kSigmoid: return body(std_integer<kSigmoid>{});
-        case kTanh: return body(std_integer<kTanh>{});
-        case kArctanh: return body(std_integer<kArctanh>{});
-        case kLogSigmoid: return body(std_integer<kLogSigmoid>{});
+#define ACTIVATION(name, value, derivative) \
+        case ActivationKind::name: return body(std_integer<static_cast<int>(ActivationKind::name)>{});
+        RINGLET_ACTIVATIONS(ACTIVATION)
+#undef ACTIVATION
     }
 }
 
@@ -187,7 +164,7 @@ void activation_backward(ActivationKind kind, const T* y, const T* dy, T* dx, lo
         constexpr auto Kind = static_cast<ActivationKind>(decltype(which)::value);
         over_vectors<T>(count, [=](auto width, long at) {
             using V = Vec<T, decltype(width)::value>;
-            V value = load<V>(dy + at) * derivative<Kind>(load<V>(y + at), T(slope));
+            V value = load<V>(dy + at) * differentiate<Kind>(load<V>(y + at), T(slope));
             if (accumulate) value += load<V>(dx + at);
             store(dx + at, value);
         });

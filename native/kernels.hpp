@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
+#include "activations.hpp"
 #include "geometry.hpp"
 
 namespace ringlet {
 
 enum ConvAlgorithm { kDirect, kGemm, kWinogradRows, kWinograd2, kWinograd4 };
-enum ActivationKind { kRelu, kLeakyRelu, kRelu6, kSigmoid, kTanh, kArctanh, kLogSigmoid };
 enum LossKind { kSoftmaxCrossEntropy, kCategoricalCrossEntropy, kSigmoidBinaryCrossEntropy, kBinaryCrossEntropy, kDice, kBceDice,
                 kSigmoidBceDice, kMse, kMae };
 

@@ -1,4 +1,4 @@
-// Exponential, sigmoid and hyperbolic tangent on vectors.
+// Exponential, logarithm, sigmoid and hyperbolic functions on vectors.
 #pragma once
 
 #include <cmath>
@@ -87,6 +87,36 @@ inline V log_one_plus(V x) {
     } else {
         return per_lane<T>(x, [](T value) { return std::log1p(value); });
     }
+}
+
+// Arctanh saturates here with derivative zero, so that padding lanes stay finite whatever they hold.
+template <typename T>
+constexpr T kArctanhLimit = T(7.25);
+
+template <typename T, typename V>
+inline V limited_arctanh(V x) {
+    return per_lane<T>(x, [](T value) {
+        const T result = std::fabs(value) < T(1) ? std::atanh(value) : (value < 0 ? -kArctanhLimit<T> : kArctanhLimit<T>);
+        return result > kArctanhLimit<T> ? kArctanhLimit<T> : (result < -kArctanhLimit<T> ? -kArctanhLimit<T> : result);
+    });
+}
+
+template <typename T, typename V>
+inline V limited_arctanh_derivative(V y) {
+    return per_lane<T>(y, [](T value) {
+        const T cosine = std::cosh(value);
+        return std::fabs(value) < kArctanhLimit<T> ? cosine * cosine : T(0);
+    });
+}
+
+template <typename T, typename V>
+inline V log_sigmoid(V x) {
+    return per_lane<T>(x, [](T value) { return (value < 0 ? value : T(0)) - std::log1p(std::exp(-std::fabs(value))); });
+}
+
+template <typename T, typename V>
+inline V log_sigmoid_derivative(V y) {
+    return per_lane<T>(y, [](T value) { return -std::expm1(value); });
 }
 
 }  // namespace ringlet::RINGLET_ISA

@@ -152,8 +152,7 @@ ConvAlgorithm algorithm_of(const char* name) {
 }
 
 ActivationKind activation_of(const char* name) {
-    static const char* const names[] = {"relu", "leaky_relu", "relu6", "sigmoid", "tanh", "arctanh", "log_sigmoid"};
-    return static_cast<ActivationKind>(index_of(name, names, "unknown activation"));
+    return static_cast<ActivationKind>(index_of(name, kActivationNames, "unknown activation"));
 }
 
 LossKind loss_of(const char* name) {
@@ -619,6 +618,10 @@ NB_MODULE(_native, m) {
     m.def("num_threads", &num_threads);
     m.def("set_num_threads", [](int count) { require(count >= 1, "the number of threads must be positive"); set_num_threads(count); }, "count"_a);
     m.def("scratch_bytes", &scratch_bytes, "Memory that kernels hold for use inside calls.");
+
+    nb::list activations;
+    for (const char* name : kActivationNames) activations.append(name);
+    m.attr("activations") = nb::tuple(activations);
 
     nb::class_<PreparedCall>(m, "PreparedCall", "A kernel with its arguments.")
         .def("__call__", [](const PreparedCall& call) { call.run(); }, Unlocked());

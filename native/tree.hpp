@@ -1,4 +1,4 @@
-// Sums of several arrays along a binary tree: the bits depend on the tree alone. Contract: ringlet/kernels/contract.py.
+// Sums of several arrays along a binary tree: the bits depend on the tree alone. Contract: ringlet/kernels/reference/updates.py.
 #pragma once
 
 #include "elementwise.hpp"

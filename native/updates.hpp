@@ -1,4 +1,4 @@
-// Optimizer updates in one pass over flat buffers, and sums over them. Formulas: ringlet/kernels/contract.py.
+// Optimizer updates in one pass over flat buffers, and sums over them. Formulas: ringlet/kernels/reference/updates.py.
 #pragma once
 
 #include <cmath>

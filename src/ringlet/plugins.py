@@ -1,9 +1,9 @@
 """What other packages add to Ringlet, found by their entry points.
 
 A package that declares ``[project.entry-points."ringlet.models"]`` adds networks; the other groups are
-``ringlet.datasets``, ``ringlet.strategies`` and ``ringlet.trackers``. Names of Ringlet itself come first: plugins are
-looked for only when a name is not built in, or when somebody asks for a list, since a search through all installed
-packages takes time.
+``ringlet.datasets``, ``ringlet.operations``, ``ringlet.strategies`` and ``ringlet.trackers``. Names of Ringlet itself
+come first: plugins are looked for only when a name is not built in, or when somebody asks for a list, since a search
+through all installed packages takes time.
 """
 
 from __future__ import annotations

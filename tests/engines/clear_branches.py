@@ -14,8 +14,8 @@ from collections import Counter
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ringlet.engines.keys import dropout_key
-from ringlet.kernels.reference.dropout import keep_mask
+from ringlet.engines.dropout import dropout_key
+from ringlet.kernels.reference.elements import keep_mask
 
 THRESHOLDS = {"relu": (0.0,), "relu6": (0.0, 6.0), "leaky_relu": (0.0,)}
 MAXIMA = ("max_pool2d", "global_max_pool2d")

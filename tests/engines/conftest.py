@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ringlet.engines.keys import dropout_key
+from ringlet.engines.dropout import dropout_key
 from ringlet.engines.native import NativeReplica
 from ringlet.kernels import available, load
 

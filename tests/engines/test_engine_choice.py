@@ -112,8 +112,7 @@ def test_copies_on_a_device_compute_the_same(spec, monkeypatch):
     """The way to a GPU and back, with the processor as the device."""
     torch = pytest.importorskip("torch", reason="the engine torch needs PyTorch: pip install 'ringlet[torch]'")
     from ringlet.engines.torch import replica as module
-    from ringlet.engines.torch.gradients import DeviceGradients
-    from ringlet.engines.torch.memory import DeviceMemory
+    from ringlet.engines.torch.devices import DeviceGradients, DeviceMemory
 
     monkeypatch.setattr(module, "make_memory", DeviceMemory)
     monkeypatch.setattr(module, "make_gradients", lambda *parts: DeviceGradients(*parts[:3]))

@@ -8,19 +8,11 @@ import numpy as np
 import pytest
 
 from ringlet.engines.native import NativeReplica
-from ringlet.engines.native.buffers import (
-    Arena,
-    Call,
-    Lifetime,
-    Storage,
-    assign_offsets,
-    lifetimes,
-    new_tensor,
-    peak_bytes,
-)
-from ringlet.engines.native.fusion import fuse
+from ringlet.engines.native.buffers import Arena, Lifetime, assign_offsets, lifetimes, peak_bytes
+from ringlet.engines.native.placement import fuse
 from ringlet.models import builder as b
 from ringlet.models import zoo
+from ringlet.operations.native import Call, Storage, new_tensor
 
 FLOAT = np.dtype(np.float32)
 
@@ -40,7 +32,8 @@ def test_relu_joins_convolution_dense_and_batch_norm(reference):
 def test_relu_stays_apart_when_something_else_reads_its_input():
     x = b.conv2d(b.image_input((1, 4, 4)), 2, kernel=3)
     spec = b.build("apart", b.add(b.relu(x), x))
-    assert [(fused.node.op, fused.relu) for fused in fuse(spec)] == [("conv2d", False), ("relu", False), ("add", False)]
+    found = [(fused.operation.name, fused.relu) for fused in fuse(spec)]
+    assert found == [("conv2d", False), ("relu", False), ("add", False)]
 
 
 def test_a_pool_sums_up_the_bias_of_the_convolution_below_if_nobody_else_reads_that(reference):

@@ -7,10 +7,10 @@ import pytest
 from narrow_networks import narrowed
 
 from ringlet.engines.native import NativeReplica
-from ringlet.engines.native.buffers import Call, new_tensor
-from ringlet.engines.native.readiness import backward_parts, final_ranges
+from ringlet.engines.native.binding import backward_parts, final_ranges
 from ringlet.models import builder as b
 from ringlet.models import zoo
+from ringlet.operations.native import Call, new_tensor
 
 FAMILIES = [
     ("simplemlp", 28, {"hidden": (32, 16)}),

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ import pytest
 
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.engines.native import NativeReplica
-from ringlet.export.folding import fold
-from ringlet.export.network import Network
+from ringlet.export.network import Network, fold
 from ringlet.inference.artifact import Artifact
 from ringlet.inference.description import Description, describe
 from ringlet.models import zoo
@@ -44,7 +44,9 @@ FAMILIES = [
 """Every family of the zoo, as small as it can be; some in both forms."""
 
 
-TARGETS = ("openvino", "onnx", "torch", "keras")
+SUFFIXES = {"openvino": "xml", "onnx": "onnx", "torch": "py", "keras": "keras"}
+TARGETS = tuple(SUFFIXES)
+LIBRARIES = {"onnx": ("onnxruntime", "onnx")}
 
 
 @dataclass(frozen=True)
@@ -71,32 +73,13 @@ class Case:
 
 def write(case: Case, target: str) -> Path:
     """The case's artifact in the working folder; without the target's library the test is skipped."""
-    network, description = case.network, case.description
-    if target == "openvino":
-        pytest.importorskip("openvino")
-        from ringlet.export import openvino
-
-        openvino.save(openvino.build_model(network, description), Path("m.xml"), description)
-        return Path("m.xml")
-    if target == "onnx":
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("onnx")
-        from ringlet.export import onnx
-
-        onnx.save(onnx.build_model(network, description), Path("m.onnx"))
-        return Path("m.onnx")
-    if target == "torch":
-        pytest.importorskip("torch")
-        from ringlet.export import torch
-
-        torch.save(network, Path("m.py"), description)
-        return Path("m.py")
-    choose_keras_backend()
-    pytest.importorskip("keras")
-    from ringlet.export import keras
-
-    keras.save(keras.build_model(network, description), Path("m.keras"), description)
-    return Path("m.keras")
+    if target == "keras":
+        choose_keras_backend()
+    for library in LIBRARIES.get(target, (target,)):
+        pytest.importorskip(library)
+    module, path = import_module(f"ringlet.export.{target}"), Path(f"m.{SUFFIXES[target]}")
+    module.save(module.build_model(case.network, case.description), path, case.description)
+    return path
 
 
 def choose_keras_backend() -> None:

@@ -7,7 +7,7 @@ from export_networks import TARGETS, make_case, write
 
 from ringlet.data.normalization import Normalization
 from ringlet.models import builder as b
-from ringlet.models.operations import OPERATIONS
+from ringlet.operations import OPERATIONS
 
 pytestmark = [pytest.mark.xdist_group("keras_exports"), pytest.mark.filterwarnings("ignore")]
 

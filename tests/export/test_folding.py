@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ringlet.errors import SpecError
-from ringlet.export.folding import fold
-from ringlet.export.network import Layer, pool_pads
+from ringlet.export.network import fold
 from ringlet.models import builder as b
+from ringlet.operations.pooling import pool_pads
 
 
 def folded(output):
@@ -48,19 +48,19 @@ def test_transposed_convolutions_count_their_outputs_on_the_second_axis():
 def test_a_batch_norm_stays_if_somebody_else_reads_the_convolution():
     x = b.conv2d(b.image_input((2, 4, 4)), 2, kernel=1)
     _, _, network = folded(b.add(b.batch_norm(x), x))
-    assert operations(network) == ["conv2d", "affine", "add"]
+    assert operations(network) == ["conv2d", "batch_norm", "add"]
 
 
 def test_a_batch_norm_behind_an_activation_stays():
     x = b.relu(b.conv2d(b.image_input((2, 4, 4)), 2, kernel=1))
     _, _, network = folded(b.batch_norm(x))
-    assert operations(network) == ["conv2d", "relu", "affine"]
+    assert operations(network) == ["conv2d", "relu", "batch_norm"]
 
 
 def test_of_two_in_a_row_the_first_vanishes():
     x = b.batch_norm(b.dense(b.image_input((5,)), 4))
     _, _, network = folded(b.batch_norm(x))
-    assert operations(network) == ["dense", "affine"]
+    assert operations(network) == ["dense", "batch_norm"]
 
 
 def test_dropout_is_left_out_and_no_obstacle():
@@ -84,6 +84,6 @@ def test_padding_gives_just_as_many_windows_as_the_spec_says(kernel, stride, cei
             x = b.image_input((1, extent, extent))
             shape = b.max_pool2d(x, kernel, stride=stride, padding=padding, ceil_mode=ceil_mode).shape
             window = {"kernel": (kernel, kernel), "stride": (stride, stride), "padding": (padding, padding)}
-            before, behind = pool_pads(Layer("p", "max_pool2d", ("x",), shape, window), (1, extent, extent))[0]
-            assert (extent + before + behind - kernel) // stride + 1 == shape[1]
-            assert max(before, behind) < kernel
+            before, after = pool_pads(window, (1, extent, extent), shape)[0]
+            assert (extent + before + after - kernel) // stride + 1 == shape[1]
+            assert max(before, after) < kernel

@@ -15,10 +15,17 @@ import torch
 from numpy.typing import NDArray
 
 from ringlet.kernels import available, load
-from ringlet.kernels.contract import Kernels, padded_lanes
+from ringlet.kernels.contract import Elementwise, Kernels, padded_lanes
+from ringlet.operations import OPERATIONS
 
 Array = NDArray[Any]
 GARBAGE = 50.0
+
+
+def elementwise(kind: str, slope: float = 0.0) -> Elementwise:
+    """An activation, as kernels want to know it."""
+    operation = OPERATIONS[kind]
+    return operation.elementwise({"slope": slope} if operation.attributes else {})
 
 
 class Lab:
@@ -35,6 +42,14 @@ class Lab:
         array = self.rng.uniform(-GARBAGE, GARBAGE, (*shape, lanes))
         array[..., :n] = self.rng.uniform(low, high, (*shape, n))
         return array.astype(self.dtype)
+
+    def activate(self, kind: str, x: Array, y: Array, *, slope: float = 0.0) -> None:
+        self.kernels.activation_forward(elementwise(kind, slope), x, y)
+
+    def differentiate(
+        self, kind: str, y: Array, dy: Array, dx: Array, *, slope: float = 0.0, accumulate: bool = False
+    ) -> None:
+        self.kernels.activation_backward(elementwise(kind, slope), y, dy, dx, accumulate=accumulate)
 
     def gradient(self, n: int, *shape: int) -> Array:
         """Random values in the real lanes, zeros in the padding lanes."""

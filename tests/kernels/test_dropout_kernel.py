@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ringlet.kernels.reference import mix32
+from ringlet.kernels.reference.elements import mix32
 
 KEY = 0x0123_4567_89AB_CDEF
 MASK = 0xFFFFFFFF

@@ -120,7 +120,7 @@ def test_elementwise_and_loss(lab, with_threads):
         soft, dropped, squashed, gradient = (np.empty_like(x) for _ in range(4))
         lab.kernels.softmax_forward(x, soft)
         lab.kernels.dropout(x, dropped, rate=0.5, key=9, accumulate=False)
-        lab.kernels.activation_forward("sigmoid", x, squashed, slope=0.0)
+        lab.activate("sigmoid", x, squashed, slope=0.0)
         value = lab.kernels.loss("softmax_cross_entropy", x, target, gradient, n=N, scale=0.1)
         return soft, dropped, squashed, gradient, np.float64(value)
 

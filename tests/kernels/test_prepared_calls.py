@@ -7,6 +7,8 @@ import gc
 import numpy as np
 import pytest
 
+from ringlet.kernels.contract import RELU, Elementwise
+
 N = 7
 
 
@@ -46,8 +48,8 @@ def test_a_prepared_call_keeps_what_it_needs(lab):
     y = lab.output(N, 3)
     numbers = lab.activation(N, 3)
     expected = np.maximum(numbers, 0)
-    kind = "".join(["re", "lu"])  # a text of its own, which nobody else holds
-    call = lab.kernels.prepare("activation_forward", (kind, numbers.copy(), y), {"slope": 0.0})
+    kind = Elementwise("".join(["re", "lu"]), RELU.function, RELU.derivative)  # with a text that no one else holds
+    call = lab.kernels.prepare("activation_forward", (kind, numbers.copy(), y), {})
     del kind
     gc.collect()
     litter = [np.full_like(numbers, np.nan) for _ in range(100)]  # would lie where the arrays were
@@ -58,7 +60,7 @@ def test_a_prepared_call_keeps_what_it_needs(lab):
 
 def test_calls_in_turn(lab):
     x, y = lab.activation(N, 3), lab.output(N, 3)
-    rectify = lab.kernels.prepare("activation_forward", ("relu", x, y), {"slope": 0.0})
+    rectify = lab.kernels.prepare("activation_forward", (RELU, x, y), {})
     double = lab.kernels.prepare("add", (y, y, y), {})
     both = lab.kernels.in_turn([rectify, double])
     del rectify, double

@@ -11,8 +11,8 @@ import pytest
 from ringlet.errors import ConfigError
 from ringlet.models.builder import batch_norm, build, conv2d, conv2d_transpose, dense, flatten, image_input, relu
 from ringlet.models.initializers import initial_values, initialize, stream
-from ringlet.models.operations import INITIALIZERS
 from ringlet.models.spec import ModelSpec, ParameterInfo
+from ringlet.operations.base import INITIALIZERS
 
 VARIANCE = {
     "glorot": lambda fan_in, fan_out: 2 / (fan_in + fan_out),

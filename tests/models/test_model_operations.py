@@ -25,7 +25,7 @@ from ringlet.models.builder import (
     max_pool2d,
     relu,
 )
-from ringlet.models.operations import OPERATIONS
+from ringlet.operations import OPERATIONS
 
 EXTENTS = st.tuples(st.integers(1, 14), st.integers(1, 14))
 WINDOWS = st.tuples(st.integers(1, 5), st.integers(1, 5))

@@ -96,7 +96,7 @@ class TestStructure:
             ([INPUT, relu_node("a", "b"), relu_node("b", "input")], "node 'a': its input 'b' comes later"),
             ([INPUT, relu_node("a", "a")], "node 'a': its input 'a' comes later"),
             ([INPUT, relu_node("a", "nobody")], "node 'a': its input 'nobody' does not exist"),
-            ([INPUT, relu_node("a", "input"), relu_node("b", "input")], "node 'a' is used by nobody"),
+            ([INPUT, relu_node("a", "input"), relu_node("b", "input")], "node 'a' is used by no one"),
             ([INPUT, "relu"], "sequence of Node"),
             (None, "sequence of Node"),
         ],

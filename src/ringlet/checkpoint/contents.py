@@ -20,8 +20,8 @@ from ringlet.checkpoint.manifest import open_regular
 from ringlet.errors import CheckpointError, UnreadableCheckpointError, show
 from ringlet.io import jsontext, safetensors
 from ringlet.io.storage import Place
-from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec
+from ringlet.operations.attributes import is_integer
 
 MODEL, OPTIMIZER, HISTORY = "model.safetensors", "optimizer.safetensors", "history.ndjson"
 MAX_STEP = 10**15

@@ -20,7 +20,7 @@ from typing import Any
 
 from ringlet.errors import CheckpointError, NewerCheckpointError, UnreadableCheckpointError, show
 from ringlet.io import jsontext
-from ringlet.models.attributes import is_integer
+from ringlet.operations.attributes import is_integer
 
 MANIFEST = "manifest.json"
 FORMAT = 2

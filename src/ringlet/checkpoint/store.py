@@ -39,8 +39,8 @@ from ringlet.errors import (
     show,
 )
 from ringlet.io.storage import Address, Place, place_of
-from ringlet.models.attributes import is_integer
 from ringlet.models.files import ModelFile, load_model_file, write_model
+from ringlet.operations.attributes import is_integer
 
 _STEP = re.compile(r"step-([0-9]{8,15})")
 _FACTS = frozenset({"step", "training", "config", "versions", "optimizer"})

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ringlet.errors import UsageError
+from ringlet.engines.dropout import step_key
+from ringlet.engines.heads import TargetEncoder, loss_head
+from ringlet.errors import DataError, UsageError
+from ringlet.kernels import load
+from ringlet.kernels.contract import Floats, Kernels
+from ringlet.models.initializers import initial_values
 from ringlet.models.spec import ModelSpec, ParameterInfo
 from ringlet.timeline import NO_TIMELINE, Timeline
 
-Floats = NDArray[np.floating[Any]]
+__all__ = ["FlatTensors", "Floats", "OnReady", "Replica", "StepOutput", "TrainingPass", "positive"]
 
 OnReady = Callable[[int, int], None]
 """Called with ``start, stop`` when these elements of the flat gradients are final."""
@@ -54,28 +60,85 @@ class StepOutput:
     """``(count, *output_shape)``: what the last node gives (probabilities after softmax or sigmoid)."""
 
 
-class Replica(Protocol):
-    """One copy of a network that can learn and predict."""
+@dataclass(frozen=True, slots=True)
+class TrainingPass:
+    """What a training pass needs to know beside its samples."""
+
+    scale: float
+    """Factor of the gradients of the summed loss."""
+    place: tuple[int, int, int]
+    """Seed, step and shard: the random numbers of this pass follow from them."""
+    timeline: Timeline
+    on_ready: OnReady | None
 
     @property
-    def spec(self) -> ModelSpec:
-        """The network."""
+    def key(self) -> int:
+        """The key of this pass's random streams."""
+        return step_key(*self.place)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64, of parameters and activations."""
 
-    @property
-    def parameters(self) -> FlatTensors:
-        """Trainable tensors in the order of ``spec.parameters``."""
+class Replica(ABC):
+    """One copy of a network that can learn and predict: flat tensors, checks, chunks, empty batches.
 
-    @property
-    def gradients(self) -> FlatTensors:
-        """Gradients of the last ``loss_and_gradients``, same order; a replica may be given the buffer for them."""
+    An engine adds three passes over samples that are known to fit: one in training mode and two in inference mode.
+    ``parameters``, ``gradients`` (of the last :meth:`loss_and_gradients`) and ``state`` (running statistics) are in the
+    order of the spec.
 
-    @property
-    def state(self) -> FlatTensors:
-        """Running statistics in the order of ``spec.state``."""
+    ``parameters`` may be a foreign flat buffer, for example a shared window: it is used as it is, and
+    :meth:`initialize` fills it on request. Without one the parameters are drawn from ``seed``. ``gradients`` may be a
+    foreign flat buffer too, for example a row of a shared array; what it held is lost. ``kernels`` are an
+    implementation or its name.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        loss: str = "categorical_cross_entropy",
+        local_batch_size: int = 64,
+        dtype: DTypeLike = "float32",
+        seed: int = 0,
+        kernels: Kernels | str | None = None,
+        parameters: Floats | None = None,
+        gradients: Floats | None = None,
+    ) -> None:
+        self.spec = spec
+        self.loss = loss
+        self.local_batch_size = positive("local_batch_size", local_batch_size)
+        self.dtype = _floating(dtype)
+        self.kernels = load(kernels) if kernels is None or isinstance(kernels, str) else kernels
+        self.head = loss_head(spec, loss)
+        self.encoder = TargetEncoder(self.head.kind, spec.output_shape, self.dtype)
+        self.parameters = FlatTensors.allocate(spec.parameters, self.dtype, parameters)
+        self.gradients = FlatTensors.allocate(spec.parameters, self.dtype, gradients)
+        if gradients is not None:
+            _clear(gradients)
+        self.state = FlatTensors.allocate(spec.state, self.dtype)
+        self.initialize(seed, keep_parameters=parameters is not None)
+        self._input_shape = spec.input_shape
+
+    def initialize(self, seed: int, *, keep_parameters: bool = False) -> None:
+        """Draw the first parameters from ``seed`` (or keep them as they are) and reset the state."""
+        for info in self.spec.state:
+            self.state.views[info.name][...] = initial_values(info, seed, self.dtype)
+        for info in () if keep_parameters else self.spec.parameters:
+            self.parameters.views[info.name][...] = initial_values(info, seed, self.dtype)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Do now what would otherwise make the first passes slow; nothing that can be seen changes."""
+
+    @abstractmethod
+    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, how: TrainingPass) -> float:
+        """Forward and backward over checked samples: fills ``outputs`` and the gradients; gives the summed loss."""
+
+    @abstractmethod
+    def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
+        """Forward in inference mode: fills ``outputs``, gives the summed loss."""
+
+    @abstractmethod
+    def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
+        """Forward in inference mode: fills ``outputs``."""
 
     def loss_and_gradients(
         self,
@@ -91,7 +154,8 @@ class Replica(Protocol):
     ) -> StepOutput:
         """A training pass; ``gradients`` become ``scale`` (default one over n) times those of the summed loss.
 
-        An empty batch gives zeros. ``timeline`` is told ``"forward"`` at the start and ``"backward"`` once the loss has
+        Dropout draws from (seed, step, shard) and the layer. An empty batch (a shard without samples) gives zeros and
+        changes no state. ``timeline`` is told ``"forward"`` at the start and ``"backward"`` once the loss has
         been computed.
 
         ``on_ready(start, stop)`` is called during the backward pass, by the same thread, as soon as elements
@@ -100,12 +164,96 @@ class Replica(Protocol):
         reported exactly once, in ranges as large as become final together. Their order depends on the network alone:
         equal on all ranks and in every step, an empty batch excepted, whose single range is the whole buffer.
         """
+        timeline.mark("forward")
+        inputs, targets = self._check(inputs, targets)
+        num_samples = len(inputs)
+        if num_samples > self.local_batch_size:
+            raise UsageError(
+                f"a batch of {num_samples} samples does not fit local_batch_size {self.local_batch_size}; "
+                "create the replica with a larger local_batch_size or pass smaller batches"
+            )
+        if num_samples == 0:
+            return self._without_samples(timeline, on_ready)
+        outputs = self._outputs(num_samples)
+        factor = 1.0 / num_samples if scale is None else float(scale)
+        loss_sum = self._train(inputs, targets, outputs, TrainingPass(factor, (seed, step, shard), timeline, on_ready))
+        return StepOutput(loss_sum, num_samples, outputs)
 
     def evaluate(self, inputs: NDArray[Any], targets: NDArray[Any]) -> StepOutput:
-        """Loss and outputs in inference mode; nothing changes."""
+        """Loss and outputs in inference mode, in chunks of ``local_batch_size``."""
+        inputs, targets = self._check(inputs, targets)
+        outputs = self._outputs(len(inputs))
+        loss_sum = 0.0
+        for part in self._chunks(len(inputs)):
+            loss_sum += self._evaluate(inputs[part], targets[part], outputs[part])
+        return StepOutput(loss_sum, len(inputs), outputs)
 
     def predict(self, inputs: NDArray[Any]) -> Floats:
-        """Outputs ``(n, *output_shape)`` in inference mode."""
+        """Outputs ``(n, *output_shape)`` in inference mode, in chunks of ``local_batch_size``."""
+        inputs = self._check_inputs(inputs)
+        outputs = self._outputs(len(inputs))
+        for part in self._chunks(len(inputs)):
+            self._predict(inputs[part], outputs[part])
+        return outputs
+
+    def _without_samples(self, timeline: Timeline, on_ready: OnReady | None) -> StepOutput:
+        timeline.mark("backward")
+        self.gradients.flat.fill(0)
+        if on_ready is not None:
+            on_ready(0, self.gradients.flat.size)
+        return StepOutput(0.0, 0, self._outputs(0))
+
+    def _chunks(self, num_samples: int) -> Iterator[slice]:
+        size = self.local_batch_size
+        return (slice(start, min(start + size, num_samples)) for start in range(0, num_samples, size))
+
+    def _outputs(self, num_samples: int) -> Floats:
+        return np.empty((num_samples, *self.spec.output_shape), self.dtype)
+
+    def _check(self, inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        inputs = self._check_inputs(inputs)
+        return inputs, self.encoder.check(targets, len(inputs))
+
+    def _check_inputs(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """``(n, *input_shape)``, contiguous, in the replica's dtype or bytes."""
+        inputs = np.asarray(inputs)
+        if inputs.dtype == self.dtype and inputs.shape[1:] == self._input_shape and inputs.flags.c_contiguous:
+            return inputs
+        if inputs.ndim == 0 or inputs.shape[1:] != self.spec.input_shape:
+            raise DataError(
+                f"inputs have shape {inputs.shape}; '{self.spec.name}' expects (n, {_listed(self.spec.input_shape)})"
+            )
+        if inputs.dtype.kind != "f" and inputs.dtype != np.uint8:
+            raise DataError(
+                f"inputs have dtype {inputs.dtype}; expected floating numbers (normalise images first) or uint8"
+            )
+        wanted = inputs.dtype if inputs.dtype == np.uint8 else self.dtype
+        return np.ascontiguousarray(inputs, wanted)
+
+
+def positive(name: str, value: int) -> int:
+    """``value``, refused unless it is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise UsageError(f"{name} is {value!r}; expected an integer of at least 1")
+    return int(value)
+
+
+def _floating(dtype: DTypeLike) -> np.dtype[Any]:
+    found = np.dtype(dtype)
+    if found not in (np.float32, np.float64):
+        raise UsageError(f"dtype is {found}; engines compute in float32 or float64")
+    return found
+
+
+def _clear(gradients: Floats) -> None:
+    """Zeros in a foreign buffer, whose owner may read it before the first step."""
+    if not gradients.flags.writeable:
+        raise UsageError("the buffer for the gradients is read-only; give one that can be written")
+    gradients.fill(0)
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(str(extent) for extent in shape)
 
 
 def _check_foreign(flat: Floats, size: int, dtype: np.dtype[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ringlet.component import Component, Registry, option
 
 if TYPE_CHECKING:
-    from ringlet.engines.base import BaseReplica
+    from ringlet.engines.contract import Replica
     from ringlet.models.spec import ModelSpec
 
 ENGINES: Registry[type[Engine]] = Registry("engine", package="ringlet.engines", group="engines")
@@ -57,15 +57,15 @@ class Engine(Component, ABC):
         return False
 
     @abstractmethod
-    def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> BaseReplica:
-        """A replica; ``options`` are those of :class:`~ringlet.engines.base.BaseReplica`.
+    def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> Replica:
+        """A replica; ``options`` are those of :class:`~ringlet.engines.contract.Replica`.
 
         ``device`` is PyTorch's name of one; ``tuning`` is ``"rule"`` where choices must not depend on measurements. A
         framework that is not installed is a :class:`~ringlet.errors.UsageError` that says how to get it.
         """
 
 
-def create_replica(engine: str, spec: ModelSpec, *, exact: bool = False, **options: Any) -> BaseReplica:
+def create_replica(engine: str, spec: ModelSpec, *, exact: bool = False, **options: Any) -> Replica:
     """A replica on the engine of that name, for programs that need no configuration."""
     chosen: Engine = ENGINES.create(engine, **({"exact": True} if exact else {}))
     return chosen.build(spec, **options)

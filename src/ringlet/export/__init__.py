@@ -1,7 +1,8 @@
 """Stage 9: export. Takes a trained model; gives an artifact of another framework that needs nothing else.
 
-``folding`` turns spec and weights into the :class:`~ringlet.export.network.Network` that all targets are written from;
-one module per target; ``parity`` compares the result with the training engine before it is kept (``exporter``).
+``network`` turns spec and weights into the :class:`~ringlet.export.network.Network` that all targets are written from,
+each by a module that asks the operations; ``parity`` compares the result with the training engine before it is kept
+(``exporter``).
 """
 
 from __future__ import annotations

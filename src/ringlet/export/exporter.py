@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from numpy.typing import NDArray
+
 from ringlet.errors import ModelFileError, UnknownNameError, UsageError
-from ringlet.export.folding import fold
-from ringlet.export.network import Network
-from ringlet.export.parity import Parity, compare
-from ringlet.export.quantization import quantize
-from ringlet.export.samples import SampleFinder
+from ringlet.export.network import fold
+from ringlet.export.parity import Parity, SampleFinder, Samples, compare
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
-from ringlet.inference.description import WEIGHTS, Description, Weights, describe
+from ringlet.inference.description import INPUT, WEIGHTS, Weights, describe
 from ringlet.io.storage import Address, Place, open_location, place_of
 from ringlet.launch.resources import usable_cores
+from ringlet.libraries import require
+from ringlet.operations import OPERATIONS
+from ringlet.operations.base import ChannelOperation
 from ringlet.training.devices import blas_threads
 from ringlet.training.loaded_model import LoadedModel, load_model
 from ringlet.training.run_directory import MODEL
@@ -127,8 +132,36 @@ class Plan:
         """Do it; see :func:`export_model`."""
         cores = usable_cores() if threads is None else threads
         model = load_model(self.location, batch_size=_BATCH_SIZE, threads=cores)
-        job = _Job(model, self.location, self.target, self.weights, cores, say)
-        return job.run(self.place, calibration, num_samples)
+        network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
+        description = describe(
+            model.spec, model.normalization, model.labels, dataset=model.dataset_name, weights=self.weights
+        )
+        finder = SampleFinder(model, description.preprocessing, self.location, calibration, say)
+        origin = None
+        writer = import_module(f"ringlet.export.{self.target}")
+        with blas_threads(cores), _draft(self.place) as draft:
+            exported = writer.build_model(network, description)
+            if self.weights == "int8":
+                samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
+                origin = f"{len(samples.values)} samples, {samples.origin}"
+                exported = quantize(exported, samples.values, by_name=self.target == "onnx")
+            writer.save(exported, draft, description)
+            parity = self._compare(model, draft, finder.compare(num_samples or NUM_SAMPLES), cores)
+        norms, left = (
+            sum(isinstance(OPERATIONS[part.op], ChannelOperation) for part in parts)
+            for parts in (model.spec.nodes, network.layers)
+        )
+        artifact, size = Artifact.find(self.place), self.location.stat().st_size
+        return Export(network.name, self.target, self.place, artifact, parity, norms, norms - left, size, origin)
+
+    def _compare(self, model: LoadedModel, draft: Path, samples: Samples, threads: int) -> Parity:
+        runtime = Artifact.find(draft).open(threads=threads, batch_size=_BATCH_SIZE)
+        try:
+            parity = compare(model, runtime, samples)
+        finally:
+            runtime.close()
+        parity.check(self.weights)
+        return parity
 
 
 def plan_export(model: Path | str, target: str, path: Path | str | None = None, weights: str = "fp32") -> Plan:
@@ -142,81 +175,17 @@ def plan_export(model: Path | str, target: str, path: Path | str | None = None, 
     return Plan(location, kind, precision, _place(location, kind, precision, None if path is None else place_of(path)))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One export under way."""
+def quantize(model: Any, values: NDArray[Any], *, by_name: bool) -> Any:
+    """INT8 by post-training quantisation (nncf): weights and activations in eight bits, ranges from ``values`` (n, …).
 
-    model: LoadedModel
-    location: Path
-    target: Target
-    weights: Weights
-    threads: int
-    say: Callable[[str], None]
-
-    def run(self, place: Place, calibration: str | None, num_samples: int | None) -> Export:
-        model = self.model
-        network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
-        description = describe(
-            model.spec, model.normalization, model.labels, dataset=model.dataset_name, weights=self.weights
-        )
-        finder = SampleFinder(model, description.preprocessing, self.location, calibration, self.say)
-        origin = None
-        with blas_threads(self.threads), _draft(place) as draft:
-            if self.weights == "int8":
-                samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
-                origin = f"{len(samples.values)} samples, {samples.origin}"
-                _write_quantized(self.target, network, description, draft, samples.values)
-            else:
-                _write(self.target, network, description, draft)
-            parity = self._compare(draft, finder, num_samples or NUM_SAMPLES)
-        norms = sum(node.op == "batch_norm" for node in model.spec.nodes)
-        left = sum(layer.op == "affine" for layer in network.layers)
-        artifact = Artifact.find(place)
-        size = self.location.stat().st_size
-        return Export(network.name, self.target, place, artifact, parity, norms, norms - left, size, origin)
-
-    def _compare(self, draft: Path, finder: SampleFinder, count: int) -> Parity:
-        samples = finder.compare(count)
-        runtime = Artifact.find(draft).open(threads=self.threads, batch_size=_BATCH_SIZE)
-        try:
-            parity = compare(self.model, runtime, samples)
-        finally:
-            runtime.close()
-        parity.check(self.weights)
-        return parity
-
-
-def _write(target: Target, network: Network, description: Description, path: Path) -> None:
-    if target == "openvino":
-        from ringlet.export import openvino
-
-        openvino.save(openvino.build_model(network, description), path, description)
-    elif target == "onnx":
-        from ringlet.export import onnx
-
-        onnx.save(onnx.build_model(network, description), path)
-    elif target == "torch":
-        from ringlet.export import torch
-
-        torch.save(network, path, description)
-    else:
-        from ringlet.export import keras
-
-        keras.save(keras.build_model(network, description), path, description)
-
-
-def _write_quantized(target: Target, network: Network, description: Description, path: Path, values: Any) -> None:
-    if target == "openvino":
-        from ringlet.export import openvino
-
-        model = quantize(openvino.build_model(network, description), values, by_name=False)
-        openvino.save(model, path, description)
-        return
-    from ringlet.export import onnx
-
-    model = quantize(onnx.build_model(network, description), values, by_name=True)
-    onnx.set_description(model, description)
-    onnx.save(model, path)
+    ``by_name``: the model is one of ONNX, whose inputs are fed by name.
+    """
+    with redirect_stdout(io.StringIO()):  # it draws progress bars where results belong
+        nncf: Any = require("nncf")
+        nncf.set_log_level(logging.ERROR)
+        samples = [values[index : index + 1] for index in range(len(values))]
+        dataset = nncf.Dataset(samples, (lambda sample: {INPUT: sample}) if by_name else None)
+        return nncf.quantize(model, dataset, subset_size=len(samples))
 
 
 def _checked(target: str, weights: str) -> tuple[Target, Weights]:

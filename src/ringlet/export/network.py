@@ -1,40 +1,30 @@
-"""What all exports are written from: a network for inference, with its tensors, batch normalisation folded away.
+"""What all exports are written from: a network for inference with its tensors, batch normalisation folded away.
 
 Every target walks the same :class:`Network`, so what is true of one export (padding, rounding of folded weights, names)
 is true of all.
+
+Batch normalisation in inference is ``y = f * (x - mean) + shift`` with ``f = scale / sqrt(var + epsilon)``: an affine
+map per channel. After a convolution or dense layer that no one else reads it vanishes into that layer's weights,
+``w' = f * w`` and ``b' = f * (b - mean) + shift``, computed in float64 and rounded once. Elsewhere (in a DenseNet,
+after a concatenation) it stays, with the two numbers as its tensors. Dropout does nothing in inference and is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.models import pooling
-from ringlet.models.attributes import Shape
-from ringlet.models.pooling import Pads
+from ringlet.errors import SpecError
+from ringlet.models.spec import ModelSpec, Node, Shape
+from ringlet.operations import OPERATIONS, Layer
+from ringlet.operations.base import ChannelOperation
 
 Floats = NDArray[np.float32]
-SMALL = 16
-"""Tensors with fewer elements stay float32 in a half-precision export."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One operation of the spec's table, or ``affine``: ``scale * x + shift`` per channel, a left-over batch norm."""
-
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    shape: Shape
-    """Of the output, without the batch."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Floats] = field(default_factory=dict)
-    """``weight`` and ``bias``, or ``scale`` and ``shift``, in the canonical layout of the specs."""
+Tensors = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -52,20 +42,55 @@ class Network:
         """Of one sample."""
         return self.layers[-1].shape
 
-    def shape(self, name: str) -> Shape:
-        """The shape of a layer's output, or of the input."""
-        return self._shapes[name]
-
-    @cached_property
-    def _shapes(self) -> dict[str, Shape]:
-        return {self.input_name: self.input_shape, **{layer.name: layer.shape for layer in self.layers}}
-
     @property
     def num_values(self) -> int:
         """How many numbers all tensors hold."""
         return sum(tensor.size for layer in self.layers for tensor in layer.tensors.values())
 
 
-def pool_pads(layer: Layer, source: Shape) -> Pads:
-    """See :func:`ringlet.models.pooling.pool_pads`."""
-    return pooling.pool_pads(layer.attributes, source, layer.shape)
+def fold(spec: ModelSpec, tensors: Tensors) -> Network:
+    """The network of ``spec`` for inference; ``tensors`` holds its parameters and state by name."""
+    own: dict[str, dict[str, NDArray[Any]]] = {node.name: {} for node in spec.nodes}
+    for info in (*spec.parameters, *spec.state):
+        own[info.node][info.role] = tensors[info.name]
+    layers: dict[str, Layer] = {}
+    renamed: dict[str, str] = {}
+    for node in spec.nodes[1:]:
+        inputs = tuple(renamed.get(name, name) for name in node.inputs)
+        if node.operation.is_identity:
+            renamed[node.name] = inputs[0]
+            continue
+        values = own[node.name]
+        if isinstance(node.operation, ChannelOperation):
+            factor, offset = node.operation.affine(node.attributes, values)
+            before = layers.get(inputs[0])
+            if before is not None and _takes_in(spec, node, before):
+                layers[before.name] = _scaled(before, factor, offset)
+                renamed[node.name] = before.name
+                continue
+            values = {"scale": factor, "shift": offset}
+        single = {role: _single(value) for role, value in values.items()}
+        layers[node.name] = replace(spec.layer(node, single), inputs=inputs)
+    if not layers:
+        raise SpecError(f"model '{spec.name}' computes nothing in inference: there is nothing to export")
+    return Network(spec.name, spec.nodes[0].name, spec.input_shape, tuple(layers.values()))
+
+
+def _takes_in(spec: ModelSpec, node: Node, before: Layer) -> bool:
+    """Whether the layer before has weights and no one but this node (after dropout) reads it."""
+    name = node.inputs[0]
+    while len(spec.consumers[name]) == 1 and spec.node(name).operation.is_identity:
+        name = spec.node(name).inputs[0]
+    has_weights = OPERATIONS[before.op].output_axis is not None
+    return has_weights and name == before.name and len(spec.consumers[name]) == 1
+
+
+def _scaled(layer: Layer, factor: NDArray[np.float64], offset: NDArray[np.float64]) -> Layer:
+    weight, axis = layer.tensors["weight"].astype(np.float64), OPERATIONS[layer.op].output_axis
+    extents = [-1 if number == axis else 1 for number in range(weight.ndim)]
+    bias = factor * layer.tensors["bias"] + offset if "bias" in layer.tensors else offset
+    return replace(layer, tensors={"weight": _single(weight * factor.reshape(extents)), "bias": _single(bias)})
+
+
+def _single(values: NDArray[Any]) -> Floats:
+    return np.ascontiguousarray(values, np.float32)

@@ -1,20 +1,164 @@
-"""Does an export compute what the training engine computes? Measured on samples, and refused if it does not."""
+"""Does an export compute what the training engine computes? Measured on samples, and refused if it does not.
+
+The run's own data are the best samples: what the network was made for. Failing that, data that are named; failing that,
+noise, and then the report says so. Samples to calibrate a quantised export with are found the same way, without noise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import ModelFileError
-from ringlet.export.samples import Samples
+from ringlet.config import gather
+from ringlet.data import Dataset, Source, dataset_names, load_dataset
+from ringlet.data.formats import DATASETS
+from ringlet.errors import DataError, ModelFileError, RingletError, UnknownNameError, UsageError
 from ringlet.inference.artifact import Runtime
 from ringlet.inference.description import Weights
+from ringlet.inference.inputs import list_inputs
 from ringlet.inference.predictor import THRESHOLD
+from ringlet.inference.preprocessing import Preprocessing
+from ringlet.training.components import make_dataset
 from ringlet.training.loaded_model import LoadedModel
+from ringlet.training.run_directory import CONFIG
 
+Part = Literal["validation", "test", "train"]
+
+FOR_COMPARISON: tuple[Part, ...] = ("validation", "test", "train")
+FOR_CALIBRATION: tuple[Part, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Stored values (n, H, W, C) or (n, F), and where they come from."""
+
+    values: NDArray[Any]
+    origin: str
+    """Such as ``validation data of 'digits'``."""
+    is_real: bool = True
+
+
+@dataclass(frozen=True)
+class SampleFinder:
+    """Looks for samples of a model that was loaded from ``location``; ``say`` takes remarks."""
+
+    model: LoadedModel
+    preprocessing: Preprocessing
+    location: Path
+    """The model file."""
+    given: str | None
+    """A data set, a folder or an npz file that the user has named."""
+    say: Callable[[str], None]
+
+    def compare(self, count: int) -> Samples:
+        """To compare on: the run's validation data, test data or training data, else what was named, else noise."""
+        own = self._own(count, FOR_COMPARISON)
+        return own or self._named(count, FOR_COMPARISON) or self._noise(count)
+
+    def calibrate(self, count: int) -> Samples:
+        """To calibrate with: what was named, else the run's training data."""
+        found = self._named(count, FOR_CALIBRATION) or self._own(count, FOR_CALIBRATION)
+        if found is None:
+            raise DataError(
+                "quantisation needs calibration data, and the data of the run cannot be read: name a data set or a "
+                "folder of images with --calibration"
+            )
+        return found
+
+    def _own(self, count: int, parts: tuple[Part, ...]) -> Samples | None:
+        config = self.location.parent / CONFIG
+        try:
+            if config.is_file():
+                return self._from_dataset(make_dataset(gather(config).build()), count, parts)
+            if self.model.dataset_name:
+                return self._from_dataset(self._load(self.model.dataset_name), count, parts)
+        except RingletError as error:
+            self.say(f"the data that the network was trained on cannot be used: {error}")
+        return None
+
+    def _named(self, count: int, parts: tuple[Part, ...]) -> Samples | None:
+        if self.given is None:
+            return None
+        if not Path(self.given).exists():
+            try:
+                return self._from_dataset(self._load(self.given), count, parts)
+            except UnknownNameError:
+                raise UsageError(
+                    f"--calibration {self.given}: no such file or folder, and no data set of that name "
+                    f"({', '.join(dataset_names())})"
+                ) from None
+        return self._from_files(self.given, count)
+
+    def _load(self, name: str) -> Dataset:
+        """A data set by name, its images brought to the network's size."""
+        shape = self.preprocessing.input_shape
+        if DATASETS.find(name.partition(":")[0]).sizes_itself:
+            return load_dataset(name, input_shape=shape)
+        dataset = load_dataset(name)
+        if dataset.input_shape != shape and len(shape) == 3:
+            dataset = load_dataset(name, image_size=(shape[1], shape[2]))
+        return dataset
+
+    def _from_dataset(self, dataset: Dataset, count: int, parts: tuple[Part, ...]) -> Samples:
+        if dataset.input_shape != self.preprocessing.input_shape:
+            raise DataError(
+                f"data set '{dataset.name}' has inputs {dataset.input_shape}, the network takes "
+                f"{self.preprocessing.input_shape}"
+            )
+        part, source = next((part, found) for part in parts if (found := getattr(dataset, part)) is not None)
+        return Samples(self._read(source, count), f"{_TITLES[part]} of '{dataset.name}'")
+
+    def _read(self, source: Source, count: int) -> NDArray[Any]:
+        inputs, _ = source.read(_spread(len(source), count))
+        if inputs.dtype != self.preprocessing.dtype:
+            raise DataError(f"values of type {inputs.dtype}, the network was trained on {self.preprocessing.dtype}")
+        return np.ascontiguousarray(np.moveaxis(inputs, 1, -1)) if inputs.ndim == 4 else inputs
+
+    def _from_files(self, given: str, count: int) -> Samples:
+        """Pictures of a folder or file; what cannot be read is left out."""
+        inputs = list_inputs([given], self.preprocessing.input_shape).inputs
+        values, reasons = [], []
+        for index in _spread(len(inputs), count).tolist():
+            item = inputs[index].named()
+            try:
+                if isinstance(item.picture, np.ndarray):
+                    image = self.preprocessing.channels_last(item.picture, item.name)
+                    values.append(self.preprocessing.fit(image, item.name)[0])
+                else:
+                    content = Path(str(item.picture)).read_bytes()
+                    values.append(self.preprocessing.decode(content, item.name)[0])
+            except (DataError, OSError) as error:
+                reasons.append(str(error))
+        if not values:
+            raise DataError(f"nothing in '{given}' can be used: {reasons[0] if reasons else 'it is empty'}")
+        if reasons:
+            self.say(f"{len(reasons)} of the files in '{given}' were left out: {reasons[0]}")
+        return Samples(np.stack(values), f"images of '{given}'")
+
+    def _noise(self, count: int) -> Samples:
+        rng = np.random.default_rng(0)
+        shape = (count, *self.preprocessing.graph_shape)
+        if self.preprocessing.dtype == np.uint8:
+            values: NDArray[Any] = rng.integers(0, round(self.preprocessing.white) + 1, shape).astype(np.uint8)
+        else:
+            values = rng.standard_normal(shape).astype(np.float32)
+        return Samples(values, "random numbers", is_real=False)
+
+
+_TITLES: dict[Part, str] = {"validation": "validation data", "test": "test data", "train": "training data"}
+
+
+def _spread(total: int, count: int) -> NDArray[np.int64]:
+    """``count`` indices of ``total``, evenly spread."""
+    return np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
 LARGEST: dict[Weights, float] = {"fp32": 1e-4, "fp16": 5e-2}
 """How far any output may be off, relative to the largest output but at least absolutely."""
 AGREEMENT: dict[Weights, float] = {"int8": 0.9}

@@ -8,20 +8,29 @@ DenseNet-121 half a minute, and a quarter for every loading), and what comes out
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from ringlet.engines.torch.expressions import WITHOUT_TENSORS, expression
-from ringlet.export.network import SMALL, Layer, Network
+from ringlet.export.network import Network
 from ringlet.inference.description import KEY, Description
+from ringlet.operations import OPERATIONS, Layer
+from ringlet.operations.writers import SMALL, per_channel
 
 WEIGHTS_SUFFIX = ".safetensors"
 
-_DEFAULTS = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1, "output_padding": (0, 0)}
+
+class Program(NamedTuple):
+    """The text of a program, and what its ``state_dict`` holds."""
+
+    source: str
+    tensors: list[tuple[str, NDArray[Any]]]
+
+
 _PURPOSE = "From stored values, as the training data had them, to the outputs of the network."
 
 _HEAD = '''"""{title}, written by Ringlet {version}. Needs PyTorch and nothing else.
@@ -73,8 +82,8 @@ def read_tensors(path):
 '''
 
 
-def source(network: Network, description: Description) -> str:
-    """The text of the program."""
+def build_model(network: Network, description: Description) -> Program:
+    """The program of a network."""
     writer = _Writer(network, description)
     preprocessing = description.preprocessing
     head = _HEAD.format(
@@ -84,15 +93,14 @@ def source(network: Network, description: Description) -> str:
         gives=f"({', '.join(map(str, ('n', *network.output_shape)))})",
         description=repr(description.to_json()),
     )
-    return head + writer.body() + _TAIL.format(suffix=WEIGHTS_SUFFIX)
+    return Program(head + writer.body() + _TAIL.format(suffix=WEIGHTS_SUFFIX), writer.tensors())
 
 
-def save(network: Network, path: Path, description: Description) -> None:
+def save(program: Program, path: Path, description: Description) -> None:
     """Write ``path`` (.py) and the weights beside it (.safetensors)."""
-    weights = path.with_suffix(WEIGHTS_SUFFIX)
-    tensors = {name: _stored(values, description) for name, values in _Writer(network, description).tensors()}
-    save_file(tensors, weights, metadata={KEY: description.to_json()})
-    path.write_text(source(network, description), encoding="utf-8")
+    tensors = {name: _stored(values, description) for name, values in program.tensors}
+    save_file(tensors, path.with_suffix(WEIGHTS_SUFFIX), metadata={KEY: description.to_json()})
+    path.write_text(program.source, encoding="utf-8")
 
 
 class _Writer:
@@ -101,6 +109,7 @@ class _Writer:
     def __init__(self, network: Network, description: Description) -> None:
         self._network, self._description = network, description
         self._names = _identifiers([layer.name for layer in network.layers])
+        self._modules = {layer.name: OPERATIONS[layer.op].torch_module(layer) for layer in network.layers}
         self._readers = _readers(network)
         self._variables = self._chosen_variables()
 
@@ -115,14 +124,12 @@ class _Writer:
         """What the program's ``state_dict`` holds."""
         factor, offset = self._description.preprocessing.normalization.factors(np.float32)
         shape = self._description.preprocessing.input_shape
-        found = [("factor", _columns(factor, shape)), ("offset", _columns(offset, shape))]
+        found = [("factor", per_channel(factor, shape)), ("offset", per_channel(offset, shape))]
         for layer in self._network.layers:
+            name, in_module = self._names[layer.name], bool(self._modules[layer.name])
             for role, values in layer.tensors.items():
-                name = self._names[layer.name]
-                if layer.op == "affine":
-                    found.append((f"{name}_{role}", _columns(values, layer.shape)))
-                else:
-                    found.append((f"{name}.{role}", values))
+                own = (f"{name}.{role}", values) if in_module else (f"{name}_{role}", per_channel(values, layer.shape))
+                found.append(own)
         return found
 
     def body(self) -> str:
@@ -138,24 +145,7 @@ class _Writer:
             for name, values in self.tensors()
             if "." not in name
         ]
-        modules = ((self._names[layer.name], self._module(layer)) for layer in self._network.layers)
-        return [*lines, *(f"self.{name} = {module}" for name, module in modules if module)]
-
-    def _module(self, layer: Layer) -> str:
-        """The module that holds a layer's weights; empty for layers without."""
-        attributes, before = layer.attributes, self._network.shape(layer.inputs[0])
-        bias = "" if "bias" in layer.tensors else ", bias=False"
-        match layer.op:
-            case "dense":
-                return f"nn.Linear({before[0]}, {attributes['units']}{bias})"
-            case "conv2d":
-                geometry = _arguments(attributes, "stride", "padding", "dilation", "groups")
-                return f"nn.Conv2d({before[0]}, {attributes['filters']}, {attributes['kernel']}{geometry}{bias})"
-            case "conv2d_transpose":
-                geometry = _arguments(attributes, "stride", "padding", "output_padding")
-                sizes = f"{before[0]}, {attributes['filters']}, {attributes['kernel']}"
-                return f"nn.ConvTranspose2d({sizes}{geometry}{bias})"
-        return ""
+        return [*lines, *(f"self.{self._names[name]} = {module}" for name, module in self._modules.items() if module)]
 
     def _forward(self) -> list[str]:
         image = self._description.preprocessing.is_image
@@ -174,12 +164,10 @@ class _Writer:
     def _expression(self, layer: Layer) -> str:
         names = [self._variables[name] for name in layer.inputs]
         own = self._names[layer.name]
-        if layer.op == "affine":
-            return f"{names[0]} * self.{own}_scale + self.{own}_shift"
-        if layer.op in WITHOUT_TENSORS:
-            before = self._network.shape(layer.inputs[0])
-            return expression(layer.op, layer.attributes, names, before, layer.shape)
-        return f"self.{own}({names[0]})"
+        if self._modules[layer.name]:
+            return f"self.{own}({names[0]})"
+        tensors = {role: f"self.{own}_{role}" for role in layer.tensors}
+        return OPERATIONS[layer.op].torch(replace(layer, tensors=tensors), names)
 
 
 def _readers(network: Network) -> dict[str, list[int]]:
@@ -189,12 +177,6 @@ def _readers(network: Network) -> dict[str, list[int]]:
         for name in dict.fromkeys(layer.inputs):
             found.setdefault(name, []).append(index)
     return found
-
-
-def _arguments(attributes: Any, *names: str) -> str:
-    """Those that differ from PyTorch's defaults."""
-    given = {name: attributes[name] for name in names if attributes[name] != _DEFAULTS[name]}
-    return "".join(f", {name}={value}" for name, value in given.items())
 
 
 def _identifiers(names: list[str]) -> dict[str, str]:
@@ -217,7 +199,3 @@ def _stored(values: NDArray[Any], description: Description) -> NDArray[Any]:
     """In half precision if asked for, except the few that would save nothing: constants of the normalisation, say."""
     half = description.weights == "fp16" and values.size >= SMALL
     return np.ascontiguousarray(values, np.float16 if half else np.float32)
-
-
-def _columns(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    return values.reshape(1, -1, *[1] * (len(shape) - 1))

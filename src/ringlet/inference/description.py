@@ -13,8 +13,8 @@ from ringlet.data.source import Task
 from ringlet.errors import ConfigError, ModelFileError, SpecError, show
 from ringlet.inference.preprocessing import Preprocessing
 from ringlet.io import jsontext
-from ringlet.models.attributes import check_shape
 from ringlet.models.spec import ModelSpec
+from ringlet.operations.attributes import check_shape
 
 Weights = Literal["fp32", "fp16", "int8"]
 

@@ -1,54 +1,51 @@
-"""The compiled kernels: the C++ module's functions under the names of :class:`ringlet.kernels.contract.Kernels`."""
+"""The compiled kernels: the C++ module's functions under the names of :class:`ringlet.kernels.contract.Kernels`.
+
+Activations that have no compiled kernel are computed by their functions of NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from ringlet.kernels import _native
-from ringlet.kernels.contract import PreparedCall
+from ringlet.kernels.contract import KERNELS, Elementwise, Floats, Kernels, PreparedCall
 
 name = "compiled"
+_reference = Kernels()
 
-pack = _native.pack
-unpack = _native.unpack
-add = _native.add
-conv2d_forward = _native.conv2d_forward
-conv2d_backward_data = _native.conv2d_backward_data
-conv2d_backward_weight = _native.conv2d_backward_weight
-bias_forward = _native.bias_forward
-bias_backward = _native.bias_backward
-dense_forward = _native.dense_forward
-dense_backward_data = _native.dense_backward_data
-dense_backward_weight = _native.dense_backward_weight
-max_pool2d_forward = _native.max_pool2d_forward
-max_pool2d_backward = _native.max_pool2d_backward
-avg_pool2d_forward = _native.avg_pool2d_forward
-avg_pool2d_backward = _native.avg_pool2d_backward
-batch_norm_forward_train = _native.batch_norm_forward_train
-batch_norm_forward_infer = _native.batch_norm_forward_infer
-batch_norm_backward = _native.batch_norm_backward
-activation_forward = _native.activation_forward
-activation_backward = _native.activation_backward
-dropout = _native.dropout
-softmax_forward = _native.softmax_forward
-softmax_backward = _native.softmax_backward
-loss = _native.loss
-sgd_update = _native.sgd_update
-rmsprop_update = _native.rmsprop_update
-adam_update = _native.adam_update
-adadelta_update = _native.adadelta_update
-sum_squares = _native.sum_squares
-scale = _native.scale
-add_tree = _native.add_tree
+globals().update({kernel: getattr(_native, kernel) for kernel in KERNELS})
 
-in_turn = _native.in_turn
+
+def activation_forward(kind: Elementwise, x: Floats, y: Floats) -> None:
+    """See the contract."""
+    prepare("activation_forward", (kind, x, y), {})()
+
+
+def activation_backward(kind: Elementwise, value: Floats, dy: Floats, dx: Floats, *, accumulate: bool) -> None:
+    """See the contract."""
+    prepare("activation_backward", (kind, value, dy, dx), {"accumulate": accumulate})()
 
 
 def prepare(kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:
     """See the contract; arguments are converted once."""
+    if arrays and isinstance(arrays[0], Elementwise):
+        kind = arrays[0]
+        if kind.name not in _native.activations:
+            return _reference.prepare(kernel, arrays, options)
+        arrays, options = (kind.name, *arrays[1:]), {**options, "slope": kind.slope}
     call: PreparedCall = getattr(_native.prepare, kernel)(*arrays, **options)
     return call
+
+
+def in_turn(calls: Sequence[PreparedCall]) -> PreparedCall:
+    """See the contract; neighbours that are compiled become one call of the module."""
+    parts: list[PreparedCall] = []
+    for is_compiled, group in groupby(calls, lambda call: isinstance(call, _native.PreparedCall)):
+        neighbours = list(group)
+        parts += [_native.in_turn(neighbours)] if is_compiled else neighbours
+    return parts[0] if len(parts) == 1 else _reference.in_turn(parts)
 
 
 instruction_set = _native.instruction_set

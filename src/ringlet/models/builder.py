@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ringlet.errors import SpecError, show
-from ringlet.models.attributes import Shape, is_integer
-from ringlet.models.operations import ACTIVATIONS
-from ringlet.models.spec import ModelSpec, Node, find_operation
+from ringlet.models.spec import ModelSpec, Node, operation_of
+from ringlet.operations import OPERATIONS
+from ringlet.operations.attributes import Shape, is_integer
 
 Pair = tuple[int, int]
 Window = int | Sequence[int]
@@ -33,19 +33,20 @@ class Graph:
 
     def append(self, op: str, inputs: Sequence[str], attributes: dict[str, Any], name: str | None) -> Tensor:
         """Add a node and return its output."""
-        operation = find_operation(op)
-        node = Node(self._free_name(operation.prefix) if name is None else name, op, tuple(inputs), attributes)
+        node = Node(self._free_name(op) if name is None else name, op, tuple(inputs), attributes)
         if node.name in self.shapes:
             raise SpecError(f"node '{node.name}' is defined twice; names must be unique")
         try:
-            shape = operation.output_shape(node.attributes, [self.shapes[source] for source in inputs])
+            shape = node.operation.output_shape(node.attributes, [self.shapes[source] for source in inputs])
         except SpecError as error:
             raise SpecError(f"node '{node.name}': {error}") from None
         self.nodes.append(node)
         self.shapes[node.name] = shape
         return Tensor(self, node.name, shape)
 
-    def _free_name(self, prefix: str) -> str:
+    def _free_name(self, op: str) -> str:
+        operation = operation_of(op)
+        prefix = operation.prefix or operation.name
         while True:
             self.counters[prefix] += 1
             name = f"{prefix}{self.counters[prefix]}"
@@ -78,12 +79,22 @@ def build(name: str, output: Tensor) -> ModelSpec:
     return ModelSpec(name, tuple(graph.nodes))
 
 
+def apply(op: str, *tensors: Tensor, name: str | None = None, **attributes: Any) -> Tensor:
+    """Any operation by its name, also one of a plugin, with all its attributes."""
+    graphs = {_graph(tensor) for tensor in tensors}
+    if len(graphs) > 1:
+        raise SpecError(f"{op}: its inputs belong to different graphs; start from one image_input")
+    if not graphs:
+        raise SpecError(f"{op} takes at least one input")
+    return graphs.pop().append(op, [tensor.name for tensor in tensors], attributes, name)
+
+
 # -- layers with parameters -------------------------------------------------------------------------------------------
 def dense(
     x: Tensor, units: int, *, bias: bool = True, initializer: str = DEFAULT_INITIALIZER, name: str | None = None
 ) -> Tensor:
     """A fully connected layer on features."""
-    return _apply("dense", (x,), name, units=units, bias=bias, initializer=initializer)
+    return apply("dense", x, name=name, units=units, bias=bias, initializer=initializer)
 
 
 def conv2d(
@@ -100,8 +111,8 @@ def conv2d(
     name: str | None = None,
 ) -> Tensor:
     """A convolution; ``padding`` is "valid" (none), "same" (the input's size divided by the stride) or numbers."""
-    return _apply(
-        "conv2d", (x,), name, filters=filters, kernel=_pair(kernel), stride=_pair(stride),
+    return apply(
+        "conv2d", x, name=name, filters=filters, kernel=_pair(kernel), stride=_pair(stride),
         padding=_padding(padding, kernel, dilation), dilation=_pair(dilation), groups=groups, bias=bias,
         initializer=initializer,
     )  # fmt: skip
@@ -125,15 +136,15 @@ def conv2d_transpose(
     name: str | None = None,
 ) -> Tensor:
     """The transpose of a convolution: enlarges images by the stride."""
-    return _apply(
-        "conv2d_transpose", (x,), name, filters=filters, kernel=_pair(kernel), stride=_pair(stride),
+    return apply(
+        "conv2d_transpose", x, name=name, filters=filters, kernel=_pair(kernel), stride=_pair(stride),
         padding=_pair(padding), output_padding=_pair(output_padding), bias=bias, initializer=initializer,
     )  # fmt: skip
 
 
 def batch_norm(x: Tensor, *, momentum: float = 0.9, epsilon: float = 1e-5, name: str | None = None) -> Tensor:
     """Normalise each channel over the batch; ``momentum`` is the share kept of the old running statistics."""
-    return _apply("batch_norm", (x,), name, momentum=momentum, epsilon=epsilon)
+    return apply("batch_norm", x, name=name, momentum=momentum, epsilon=epsilon)
 
 
 # -- layers without parameters ----------------------------------------------------------------------------------------
@@ -155,92 +166,84 @@ def avg_pool2d(
 
 def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
     """The mean of each channel."""
-    return _apply("global_avg_pool2d", (x,), name)
+    return apply("global_avg_pool2d", x, name=name)
 
 
 def global_max_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
     """The maximum of each channel."""
-    return _apply("global_max_pool2d", (x,), name)
+    return apply("global_max_pool2d", x, name=name)
 
 
 def dropout(x: Tensor, rate: float, *, name: str | None = None) -> Tensor:
     """Zero a share ``rate`` of the elements in training and scale the rest."""
-    return _apply("dropout", (x,), name, rate=rate)
+    return apply("dropout", x, name=name, rate=rate)
 
 
 def flatten(x: Tensor, *, name: str | None = None) -> Tensor:
     """An image as features, in the order channel, row, column."""
-    return _apply("flatten", (x,), name)
+    return apply("flatten", x, name=name)
 
 
 def add(*tensors: Tensor, name: str | None = None) -> Tensor:
     """The sum of tensors of equal shape."""
-    return _apply("add", tensors, name)
+    return apply("add", *tensors, name=name)
 
 
 def concat(*tensors: Tensor, name: str | None = None) -> Tensor:
     """Tensors joined along their channels."""
-    return _apply("concat", tensors, name)
+    return apply("concat", *tensors, name=name)
 
 
 # -- activations ------------------------------------------------------------------------------------------------------
 def activation(x: Tensor, kind: str, *, name: str | None = None) -> Tensor:
     """An activation without attributes, by its name."""
-    if kind not in ACTIVATIONS:
-        raise SpecError(f"unknown activation {show(kind)}; known: {', '.join(ACTIVATIONS)}")
-    return _apply(kind, (x,), name)
+    if not (known := operation_of(kind)).is_activation or known.attributes:
+        plain = [name for name, found in OPERATIONS.items() if found.is_activation and not found.attributes]
+        raise SpecError(f"unknown activation {show(kind)}; known: {', '.join(plain)}")
+    return apply(kind, x, name=name)
 
 
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
     """``max(x, 0)``."""
-    return _apply("relu", (x,), name)
+    return apply("relu", x, name=name)
 
 
 def leaky_relu(x: Tensor, *, slope: float = 0.01, name: str | None = None) -> Tensor:
     """``x`` if positive, else ``slope * x``."""
-    return _apply("leaky_relu", (x,), name, slope=slope)
+    return apply("leaky_relu", x, name=name, slope=slope)
 
 
 def relu6(x: Tensor, *, name: str | None = None) -> Tensor:
     """``min(max(x, 0), 6)``."""
-    return _apply("relu6", (x,), name)
+    return apply("relu6", x, name=name)
 
 
 def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
     """``1 / (1 + exp(-x))``."""
-    return _apply("sigmoid", (x,), name)
+    return apply("sigmoid", x, name=name)
 
 
 def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The hyperbolic tangent."""
-    return _apply("tanh", (x,), name)
+    return apply("tanh", x, name=name)
 
 
 def arctanh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse hyperbolic tangent."""
-    return _apply("arctanh", (x,), name)
+    return apply("arctanh", x, name=name)
 
 
 def log_sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
     """``log(sigmoid(x))``."""
-    return _apply("log_sigmoid", (x,), name)
+    return apply("log_sigmoid", x, name=name)
 
 
 def softmax(x: Tensor, *, name: str | None = None) -> Tensor:
     """Probabilities over channels or features."""
-    return _apply("softmax", (x,), name)
+    return apply("softmax", x, name=name)
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------
-def _apply(op: str, tensors: Sequence[Tensor], name: str | None, **attributes: Any) -> Tensor:
-    graphs = {_graph(tensor) for tensor in tensors}
-    if len(graphs) > 1:
-        raise SpecError(f"{op}: its inputs belong to different graphs; start from one image_input")
-    if not graphs:
-        raise SpecError(f"{op} takes at least one input")
-    return graphs.pop().append(op, [tensor.name for tensor in tensors], attributes, name)
-
-
 def _graph(tensor: object) -> Graph:
     if not isinstance(tensor, Tensor):
         raise SpecError(f"expected a tensor made by a builder function, got {show(tensor)}")
@@ -250,8 +253,8 @@ def _graph(tensor: object) -> Graph:
 def _pool(
     op: str, x: Tensor, kernel: Window, stride: Window | None, padding: Padding, ceil_mode: bool, name: str | None
 ) -> Tensor:
-    return _apply(
-        op, (x,), name, kernel=_pair(kernel), stride=_pair(kernel if stride is None else stride),
+    return apply(
+        op, x, name=name, kernel=_pair(kernel), stride=_pair(kernel if stride is None else stride),
         padding=_padding(padding, kernel, 1), ceil_mode=ceil_mode,
     )  # fmt: skip
 

@@ -23,8 +23,8 @@ from ringlet.errors import ModelFileError, NewerModelFileError, SpecError, show
 from ringlet.io import jsontext
 from ringlet.io.disk import explain, replacing
 from ringlet.io.safetensors import NAMES, Header, read_arrays, read_header, write_tensors
-from ringlet.models.attributes import Shape
 from ringlet.models.spec import ModelSpec
+from ringlet.operations.attributes import Shape
 
 Floats = NDArray[np.floating[Any]]
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ringlet.errors import ConfigError, show
-from ringlet.models.attributes import is_integer
 from ringlet.models.spec import ModelSpec, ParameterInfo
+from ringlet.operations.attributes import is_integer
 
 Floats = NDArray[np.floating[Any]]
 CHUNK = 1 << 18

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 from ringlet.errors import SpecError, UnknownNameError, show
 from ringlet.io import jsontext
-from ringlet.models.attributes import MAX_ELEMENTS, Shape
-from ringlet.models.operations import OPERATIONS, STATE_ROLES, Operation, Role
+from ringlet.operations import Layer, Operation, find_operation
+from ringlet.operations.attributes import MAX_ELEMENTS, Shape
+from ringlet.operations.base import STATE_ROLES, Role
 
-__all__ = ["FORMAT", "ModelSpec", "Node", "ParameterInfo", "Shape", "check_name", "find_operation"]
+__all__ = ["FORMAT", "ModelSpec", "Node", "ParameterInfo", "Shape", "check_name", "operation_of"]
 
 FORMAT = 1
 MAX_NODES = 50_000
@@ -44,7 +46,7 @@ class Node:
             raise SpecError(f"node '{self.name}': {error}") from None
 
     def _check(self) -> None:
-        operation = find_operation(self.op)
+        operation = self.operation
         if not isinstance(self.inputs, (list, tuple)) or not all(isinstance(name, str) for name in self.inputs):
             raise SpecError(f"inputs must be a list of node names, got {show(self.inputs)}")
         if not isinstance(self.attributes, Mapping):
@@ -57,6 +59,11 @@ class Node:
 
     def __deepcopy__(self, memo: object) -> Node:
         return self
+
+    @cached_property
+    def operation(self) -> Operation:
+        """All that is known of its operation."""
+        return operation_of(self.op)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts and scalars."""
@@ -87,9 +94,9 @@ class ModelSpec:
     """A network. Construction validates everything; all other attributes are derived from ``name`` and ``nodes``.
 
     ``parameters`` are the trainable tensors in node order, weight before bias: the order of every flat buffer.
-    ``flops`` has the forward cost of each node for one sample (see :mod:`ringlet.models.operations`);
+    ``flops`` has the forward cost of each node for one sample (see :mod:`ringlet.operations.base`);
     ``forward_flops`` is the sum over convolutions and dense layers, the usual figure; ``training_flops`` adds their
-    weight gradients and those data gradients that somebody needs.
+    weight gradients and those data gradients that are needed.
     """
 
     name: str
@@ -113,7 +120,7 @@ class ModelSpec:
         tensors = [info for node in nodes for info in _tensors(node, shapes)]
         parameters = tuple(info for info in tensors if info.role not in STATE_ROLES)
         flops = {node.name: _flops(node, shapes) for node in nodes}
-        forward, training = _total_flops(nodes, flops)
+        forward, training = _total_flops(nodes, flops, {info.node for info in parameters})
         derived: dict[str, Any] = {
             "nodes": nodes,
             "input_shape": shapes[nodes[0].name],
@@ -142,6 +149,11 @@ class ModelSpec:
         if name not in self._index:
             raise UnknownNameError(f"node of model '{self.name}'", name, self._index)
         return self._index[name]
+
+    def layer(self, node: Node, tensors: Mapping[str, Any]) -> Layer:
+        """A node with its ``tensors`` by role, as other frameworks want to know it."""
+        sources = tuple(self.shapes[name] for name in node.inputs)
+        return Layer(node.name, node.op, node.inputs, sources, self.shapes[node.name], node.attributes, tensors)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts and scalars; :meth:`from_dict` gives the spec back."""
@@ -189,13 +201,14 @@ def check_name(kind: str, name: object) -> str:
     return name
 
 
-def find_operation(name: object) -> Operation:
+def operation_of(name: object) -> Operation:
     """The operation called ``name``, or an error that suggests the nearest one."""
-    if isinstance(name, str) and name in OPERATIONS:
-        return OPERATIONS[name]
-    if isinstance(name, str) and len(name) <= MAX_NAME and _NAME.match(name):
-        raise SpecError(str(UnknownNameError("operation", name, OPERATIONS)))
-    raise SpecError(f"op must be the name of an operation, got {show(name)}")
+    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.match(name):
+        raise SpecError(f"op must be the name of an operation, got {show(name)}")
+    try:
+        return find_operation(name)
+    except UnknownNameError as error:
+        raise SpecError(str(error)) from None
 
 
 def _check_keys(kind: str, data: Any, keys: Sequence[str]) -> None:
@@ -210,14 +223,14 @@ def _checked_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
         raise SpecError(f"nodes must be a sequence of Node, got {show(nodes)}")
     if not 2 <= len(nodes) <= MAX_NODES:
         raise SpecError(f"a model has 2 to {MAX_NODES} nodes, got {len(nodes)}")
-    if nodes[0].op != "input":
+    if nodes[0].operation.max_inputs:
         raise SpecError(f"the first node must be the input, got '{nodes[0].name}' ({nodes[0].op})")
     names = {node.name for node in nodes}
     seen: set[str] = set()
     for position, node in enumerate(nodes):
         if node.name in seen:
             raise SpecError(f"node '{node.name}' is defined twice; names must be unique")
-        if position and node.op == "input":
+        if position and not node.operation.max_inputs:
             raise SpecError(f"node '{node.name}' is a second input; a model has exactly one")
         for name in node.inputs:
             if name not in seen:
@@ -227,7 +240,7 @@ def _checked_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
     used = {name for node in nodes for name in node.inputs}
     unused = next((node.name for node in nodes[:-1] if node.name not in used), None)
     if unused is not None:
-        raise SpecError(f"node '{unused}' is used by nobody; only the last node, '{nodes[-1].name}', may be the output")
+        raise SpecError(f"node '{unused}' is used by no one; only the last node, '{nodes[-1].name}', may be the output")
     return tuple(nodes)
 
 
@@ -235,16 +248,15 @@ def _infer_shapes(nodes: Sequence[Node]) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for node in nodes:
         try:
-            shapes[node.name] = OPERATIONS[node.op].output_shape(
-                node.attributes, [shapes[name] for name in node.inputs]
-            )
+            inputs = [shapes[name] for name in node.inputs]
+            shapes[node.name] = node.operation.output_shape(node.attributes, inputs)
         except SpecError as error:
             raise SpecError(f"node '{node.name}': {error}") from None
     return shapes
 
 
 def _tensors(node: Node, shapes: Mapping[str, Shape]) -> list[ParameterInfo]:
-    rules = OPERATIONS[node.op].tensors(node.attributes, [shapes[name] for name in node.inputs])
+    rules = node.operation.tensors(node.attributes, [shapes[name] for name in node.inputs])
     infos = [
         ParameterInfo(
             f"{node.name}.{rule.role}", node.name, rule.role, rule.shape, rule.initializer, rule.fan_in, rule.fan_out
@@ -258,21 +270,19 @@ def _tensors(node: Node, shapes: Mapping[str, Shape]) -> list[ParameterInfo]:
 
 
 def _flops(node: Node, shapes: Mapping[str, Shape]) -> int:
-    inputs = [shapes[name] for name in node.inputs]
-    return OPERATIONS[node.op].flops(node.attributes, inputs, shapes[node.name])
+    return node.operation.flops(node.attributes, [shapes[name] for name in node.inputs], shapes[node.name])
 
 
-def _total_flops(nodes: Sequence[Node], flops: Mapping[str, int]) -> tuple[int, int]:
+def _total_flops(nodes: Sequence[Node], flops: Mapping[str, int], owners: Set[str]) -> tuple[int, int]:
     """Forward and training FLOPs of multiplying nodes; without parameters before it a node needs no data gradient."""
     forward = training = 0
     trained: set[str] = set()
     for node in nodes:
-        operation = OPERATIONS[node.op]
         needs_data_gradient = not trained.isdisjoint(node.inputs)
-        if operation.multiplies:
+        if node.operation.multiplies:
             forward += flops[node.name]
             training += flops[node.name] * (3 if needs_data_gradient else 2)
-        if needs_data_gradient or operation.multiplies or node.op == "batch_norm":
+        if needs_data_gradient or node.name in owners:
             trained.add(node.name)
     return forward, training
 

@@ -1,4 +1,4 @@
-"""The rows of a network's layer table; printing is somebody else's work.
+"""The rows of a network's layer table; printing is not its work.
 
 Flattening moves nothing and computes nothing, so it gets no row. The weights of dense layers (``FC``) are shown as
 people read them, (inputs, outputs), although they are stored as (outputs, inputs).
@@ -8,25 +8,10 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from ringlet.models.attributes import Shape
 from ringlet.models.spec import ModelSpec, Node, ParameterInfo
+from ringlet.operations.attributes import Shape
 
 COLUMNS = ("Layer", "Type", "#Params", "Output shape", "Weights shape", "Padding", "Stride")
-HIDDEN = ("flatten",)
-TYPES = {
-    "input": "Input",
-    "dense": "FC",
-    "conv2d": "Conv2D",
-    "conv2d_transpose": "Conv2DTranspose",
-    "max_pool2d": "Pool2D",
-    "avg_pool2d": "AvgPool2D",
-    "global_avg_pool2d": "GlobalAvgPool2D",
-    "global_max_pool2d": "GlobalPool2D",
-    "batch_norm": "BatchNorm",
-    "log_sigmoid": "LogSigmoid",
-    "leaky_relu": "LeakyRelu",
-}
-"""What the table calls an operation; others are their name with a capital."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +38,7 @@ def layer_rows(spec: ModelSpec) -> list[LayerRow]:
     owned: dict[str, list[ParameterInfo]] = {node.name: [] for node in spec.nodes}
     for info in spec.parameters:
         owned[info.node].append(info)
-    shown = [node for node in spec.nodes if node.op not in HIDDEN]
+    shown = [node for node in spec.nodes if not node.operation.moves_nothing]
     return [_row(spec, index, node, owned[node.name]) for index, node in enumerate(shown)]
 
 
@@ -61,10 +46,10 @@ def _row(spec: ModelSpec, index: int, node: Node, infos: list[ParameterInfo]) ->
     weight = next((info.shape for info in infos if info.role == "weight"), None)
     return LayerRow(
         index=index,
-        type=TYPES.get(node.op, node.op.capitalize()),
+        type=node.operation.title or node.op.capitalize(),
         num_parameters=sum(info.size for info in infos),
         output_shape=spec.shapes[node.name],
-        weights_shape=weight[::-1] if weight is not None and node.op == "dense" else weight,
+        weights_shape=weight[::-1] if weight is not None and len(weight) == 2 else weight,
         padding=_extent(node.attributes.get("padding")),
         stride=_extent(node.attributes.get("stride")),
         name=node.name,

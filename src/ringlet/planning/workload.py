@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ringlet.models.operations import OPERATIONS
 from ringlet.models.spec import ModelSpec
+from ringlet.operations import OPERATIONS
 
 
 class Gradients(NamedTuple):

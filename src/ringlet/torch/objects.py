@@ -37,7 +37,7 @@ _LEAVES = (
 
 def split(value: Any, what: str = "the object") -> tuple[Any, list[Tensor]]:
     """Outline and tensors; ``what`` is what errors call the object."""
-    outline, arrays = encoding.split(value, what, leaves=_LEAVES, is_plain=TORCH_DTYPES.__contains__)
+    outline, arrays = encoding.split(value, what, leaves=_LEAVES, is_plain=_TORCH_DTYPES.__contains__)
     return outline, [from_array(np.require(array, requirements=["C", "W"])) for array in arrays]
 
 

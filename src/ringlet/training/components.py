@@ -16,7 +16,7 @@ from ringlet.config import RunConfig
 from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Augmentation, Dataset, load_dataset
 from ringlet.data.formats import DATASETS, DatasetFormat
-from ringlet.engines.base import BaseReplica
+from ringlet.engines.contract import Replica
 from ringlet.errors import ConfigError, ModelFileError, SpecError, UnknownNameError
 from ringlet.guards.agreement import check_same, dataset_fingerprint, software_facts
 from ringlet.kernels.contract import Kernels
@@ -198,7 +198,7 @@ def make_replica(
     local_batch_size: int,
     threads: int | None,
     device: str,
-) -> BaseReplica:
+) -> Replica:
     """The network on this rank. Rank 0 draws or loads the weights, the strategy gives them to all. Every rank calls."""
     comm = strategy.comm
     replica = config.engine.build(
@@ -228,7 +228,7 @@ def make_replica(
     return replica
 
 
-def load_weights(replica: BaseReplica, path: Path) -> None:
+def load_weights(replica: Replica, path: Path) -> None:
     """Copy the tensors of a model file into a replica; they must be those of its network."""
     file = load_model_file(path / MODEL if path.is_dir() else path)
     views = {**replica.parameters.views, **replica.state.views}

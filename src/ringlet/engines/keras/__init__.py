@@ -1,9 +1,8 @@
 """The engine on Keras 3, whichever backend it is set to (TensorFlow, PyTorch, JAX): the same spec and flat buffers.
 
-``layers`` writes operations as layers of Keras (the export to Keras takes them too), ``layers_of_training`` has the two
-that behave otherwise in training, ``network`` makes a functional model of a spec, ``losses`` has the losses,
-``backends`` compile a pass and differentiate it, ``replica`` runs it all. Importing this package does not import Keras;
-its modules do.
+``network`` makes a functional model of a spec, of the layers that operations have for Keras (the export to Keras takes
+them too), ``losses`` has the losses, ``backends`` compile a pass and differentiate it, ``replica`` runs it all.
+Importing this package does not import Keras; its modules do.
 """
 
 from __future__ import annotations

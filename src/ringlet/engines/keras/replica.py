@@ -6,51 +6,29 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from ringlet.engines.base import BaseReplica, TrainingPass
-from ringlet.engines.contract import Floats
+from ringlet.engines.contract import Floats, Replica, TrainingPass
 from ringlet.engines.dropout import DropoutMasks
 from ringlet.engines.keras import backends
 from ringlet.engines.keras.losses import loss_function
 from ringlet.engines.keras.network import KerasNetwork
-from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 
 
 @final
-class KerasReplica(BaseReplica):
+class KerasReplica(Replica):
     """A network on the backend that Keras is set to (KERAS_BACKEND, or Keras' own configuration).
 
     A pass with its gradients is one compiled function, so all of it counts as forward in a timeline, and gradients are
     reported as one range at the end. Parameters are copied to the backend before a pass and gradients from it, as far
     as the backend needs that. ``threads`` have no effect here: a backend must know them before it begins, so
-    :func:`ringlet.engines.keras.import_keras` sets them. ``kernels`` draw the masks of dropout.
+    :func:`ringlet.engines.keras.import_keras` sets them. ``options`` are those of
+    :class:`~ringlet.engines.contract.Replica`; ``kernels`` draw the masks of dropout.
     """
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        loss: str = "categorical_cross_entropy",
-        local_batch_size: int = 64,
-        dtype: DTypeLike = "float32",
-        seed: int = 0,
-        kernels: Kernels | str | None = None,
-        parameters: Floats | None = None,
-        gradients: Floats | None = None,
-        threads: int | None = None,  # noqa: ARG002
-    ) -> None:
-        super().__init__(
-            spec,
-            loss=loss,
-            local_batch_size=local_batch_size,
-            dtype=dtype,
-            seed=seed,
-            kernels=kernels,
-            parameters=parameters,
-            gradients=gradients,
-        )
+    def __init__(self, spec: ModelSpec, *, threads: int | None = None, **options: Any) -> None:  # noqa: ARG002
+        super().__init__(spec, **options)
         backend = backends.current(self.dtype)
         self._network = KerasNetwork(spec, self.head.prediction, str(self.dtype))
         self._loss = loss_function(self.head.kind)

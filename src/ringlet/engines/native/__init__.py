@@ -1,8 +1,8 @@
 """The native engine: compiles a spec into flat lists of kernel calls over buffers with the batch innermost.
 
-``fusion`` joins nodes, ``placement`` decides which values share memory, ``operations`` emit symbolic kernel calls
-through ``emission``, ``buffers`` lays them out by lifetime, ``tuning`` chooses convolution algorithms, ``binding``
-makes functions of them, ``readiness`` knows which of them finishes which gradients, ``plan`` does all that in order and
+``placement`` joins nodes and decides which values share memory, operations (:mod:`ringlet.operations.native`) emit
+symbolic kernel calls, ``buffers`` lays them out by lifetime, ``tuning`` chooses convolution algorithms, ``binding``
+makes functions of them and knows which of them finishes which gradients, ``plan`` does all that in order and
 ``replica`` runs it.
 """
 

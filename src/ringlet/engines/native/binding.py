@@ -2,6 +2,9 @@
 
 Calls that are the same in every step are prepared by the kernels, and neighbours among them become one function. What
 changes from step to step (samples, their number, the random key) is read from one mutable :class:`StepContext`.
+
+:func:`final_ranges` knows which call finishes which gradients: an exchange may begin with those elements while the
+backward pass goes on.
 """
 
 from __future__ import annotations
@@ -9,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
-from typing import Any
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.engines.keys import mix
-from ringlet.engines.targets import TargetEncoder
-from ringlet.kernels.contract import Kernels
+from ringlet.engines.dropout import mix
+from ringlet.engines.heads import TargetEncoder
+from ringlet.kernels.contract import Floats, Kernels
+from ringlet.operations.native import Call
 
 Action = Callable[[], object]
 
@@ -99,3 +103,58 @@ _BINDERS: dict[str, Callable[[Kernels, StepContext, Sequence[Any], dict[str, Any
     "dropout": _bind_dropout,
     "copy": _bind_copy,
 }
+
+
+# -- when each gradient is final ---------------------------------------------------------------------------------------
+Range = tuple[int, int]
+"""First element and the one after the last."""
+
+
+class BackwardPart(NamedTuple):
+    """Calls that run one after the other, and what is final after the last of them."""
+
+    calls: slice
+    ranges: tuple[Range, ...]
+
+
+def final_ranges(calls: Sequence[Call], gradients: Floats) -> dict[int, tuple[Range, ...]]:
+    """Ranges of the flat ``gradients`` by the last call that touches them, merged where they meet.
+
+    Elements that no call touches are under -1. Every element is in exactly one range.
+    """
+    touched = [(index, part) for index, call in enumerate(calls) for part in _touched(call, gradients)]
+    cuts = np.unique([0, gradients.size, *(cut for _, part in touched for cut in part)])
+    last = np.full(cuts.size - 1, -1)
+    for index, part in touched:  # in the order of the calls: later ones overwrite
+        first_cell, end_cell = np.searchsorted(cuts, part)
+        last[first_cell:end_cell] = index
+    edges = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), last.size] if last.size else [0]
+    ranges: dict[int, tuple[Range, ...]] = {}
+    for first_cell, end_cell in pairwise(edges):
+        index = int(last[first_cell])
+        ranges[index] = (*ranges.get(index, ()), (int(cuts[first_cell]), int(cuts[end_cell])))
+    return ranges
+
+
+def backward_parts(ranges: dict[int, tuple[Range, ...]], num_forward: int, num_calls: int) -> list[BackwardPart]:
+    """Cut the calls of a training step after the first ``num_forward`` wherever gradients become final."""
+    parts = [BackwardPart(slice(num_forward, num_forward), ranges[-1])] if -1 in ranges else []
+    begin = num_forward
+    for index in sorted(index for index in ranges if index >= 0):
+        parts.append(BackwardPart(slice(begin, index + 1), ranges[index]))
+        begin = index + 1
+    if begin < num_calls:
+        parts.append(BackwardPart(slice(begin, num_calls), ()))
+    return parts
+
+
+def _touched(call: Call, gradients: Floats) -> list[Range]:
+    """The elements of ``gradients`` among the arrays of a call, which are contiguous."""
+    base = gradients.ctypes.data
+    ranges = []
+    for argument in call.arguments:
+        if isinstance(argument, np.ndarray) and argument.size:
+            start, rest = divmod(argument.ctypes.data - base, gradients.itemsize)
+            if rest == 0 and 0 <= start < gradients.size:
+                ranges.append((start, start + argument.size))
+    return ranges

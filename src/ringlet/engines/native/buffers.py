@@ -1,78 +1,23 @@
-"""Buffers of a plan: symbolic tensors while it is built, one aligned arena once it is known.
+"""Memory of a plan: one aligned arena, laid out once all kernel calls are known.
 
-A plan is built from symbolic :class:`Tensor` objects. When all kernel calls are known, the life of each
-:class:`Storage` runs from the first to the last call that touches it, exactly; storages whose lives do not meet share
-bytes of one :class:`Arena`.
+Calls name symbolic tensors. The life of each of their storages runs from the first to the last call that touches it,
+exactly; storages whose lives do not meet share bytes of one :class:`Arena`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.operations.native import Call, Storage, Tensor
+
 ALIGNMENT = 64
 """Bytes: one cache line, one AVX-512 vector."""
-
-Shape = tuple[int, ...]
-
-
-@dataclass(eq=False, slots=True)
-class Storage:
-    """A piece of memory whose place in the arena is decided last."""
-
-    label: str
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A contiguous array inside a storage; ``offset`` in bytes."""
-
-    storage: Storage
-    offset: int
-    shape: Shape
-    dtype: np.dtype[Any]
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the array."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def reshape(self, shape: Shape) -> Tensor:
-        """The same bytes as another shape."""
-        return Tensor(self.storage, self.offset, shape, self.dtype)
-
-    def slice_of(self, offset: int, shape: Shape) -> Tensor:
-        """A contiguous part that begins ``offset`` bytes later."""
-        return Tensor(self.storage, self.offset + offset, shape, self.dtype)
-
-    def overlaps(self, other: Tensor) -> bool:
-        """Whether the two share bytes."""
-        return (
-            self.storage is other.storage
-            and self.offset < other.offset + other.num_bytes
-            and other.offset < self.offset + self.num_bytes
-        )
-
-
-def new_tensor(label: str, shape: Shape, dtype: np.dtype[Any]) -> Tensor:
-    """A tensor that fills a storage of its own."""
-    return Tensor(Storage(label, math.prod(shape) * dtype.itemsize), 0, shape, dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One kernel call on symbolic tensors and on arrays that outlive the plan (parameters, gradients, state)."""
-
-    kernel: str
-    arguments: tuple[object, ...]
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,11 @@
-"""Which activations share memory: views (flatten, concat) cost nothing, some operations overwrite their input.
+"""From the nodes of a spec to values in memory: which nodes are computed as one, and which values share bytes.
 
-A value without a parent owns a storage; a value with a parent lies inside it at a byte offset. Two passes decide:
+*Fusion*: a ReLU joins the operation that feeds it, if that can take it in and no one else reads it. A ReLU between such
+an operation and a maximum pool moves after the pool, where there is less to do: the maximum of rectified values is the
+rectified maximum, and so are the gradients. Its input then need not outlive the forward pass.
+
+*Placement*: views (flatten, concat) cost nothing, some operations overwrite their input. A value without a parent owns
+a storage; a value with a parent lies inside it at a byte offset. Two passes decide:
 
 1. *Views*, from the last operation to the first: the inputs of a concatenation move into their slice of the joint
    buffer. A value has one parent, so the input of two concatenations is copied into one of them, unless the smaller
@@ -16,21 +21,52 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ringlet.engines.native.buffers import Shape, Storage, Tensor
-from ringlet.engines.native.operations.base import Operation
+from ringlet.models.spec import ModelSpec, Shape
+from ringlet.operations.native import FusedNode, NativeNode, Storage, Tensor
 
 _FOREVER = 1 << 60
 
 
+def fuse(spec: ModelSpec) -> tuple[FusedNode, ...]:
+    """The nodes without the input node, in topological order."""
+    absorbed_by = {
+        node.inputs[0]: node.name
+        for node in spec.nodes
+        if node.operation.rectifies
+        and spec.node(node.inputs[0]).operation.takes_relu
+        and len(spec.consumers[node.inputs[0]]) == 1
+    }
+    relus = set(absorbed_by.values())
+    postponed = {
+        node.inputs[0]: node.name
+        for node in spec.nodes
+        if node.operation.commutes_with_relu and node.inputs[0] in relus and len(spec.consumers[node.inputs[0]]) == 1
+    }
+    rectified = {name for name, relu in absorbed_by.items() if relu not in postponed} | set(postponed.values())
+    return tuple(
+        FusedNode(
+            node.name,
+            node.operation,
+            node.attributes,
+            node.inputs,
+            output=absorbed_by.get(node.name, node.name),
+            relu=node.name in rectified,
+            index=index,
+        )
+        for index, node in enumerate(spec.nodes)
+        if index and node.name not in relus
+    )
+
+
 def place_values(
-    operations: Sequence[Operation],
+    nodes: Sequence[NativeNode],
     shapes: Mapping[str, Shape],
     dtype: np.dtype[np.generic],
     *,
     kept: set[str],
 ) -> dict[str, Tensor]:
-    """A tensor for every value; ``shapes`` include the lanes, ``kept`` values are read after the last operation."""
-    placement = _Placement(operations, shapes, dtype, kept=kept)
+    """A tensor for every value; ``shapes`` include the lanes, ``kept`` values are read after the last node."""
+    placement = _Placement(nodes, shapes, dtype, kept=kept)
     placement.link_views()
     placement.link_in_place()
     return placement.tensors()
@@ -39,36 +75,36 @@ def place_values(
 class _Placement:
     def __init__(
         self,
-        operations: Sequence[Operation],
+        nodes: Sequence[NativeNode],
         shapes: Mapping[str, Shape],
         dtype: np.dtype[np.generic],
         *,
         kept: set[str],
     ) -> None:
-        self._operations = operations
+        self._nodes = nodes
         self._shapes = shapes
         self._dtype = dtype
         self._sizes = {name: math.prod(shape) * dtype.itemsize for name, shape in shapes.items()}
         self._parents: dict[str, tuple[str, int]] = {}
         self._members: dict[str, list[str]] = {name: [name] for name in shapes}
-        self._produced = {operation.output: index for index, operation in enumerate(operations)}
+        self._produced = {node.output: index for index, node in enumerate(nodes)}
         self._read_until = self._last_reads(kept)
 
     def link_views(self) -> None:
         """Pass 1."""
-        for operation in reversed(self._operations):
-            views = operation.views()
-            if views and not self._join_inputs(operation.output, views):
+        for node in reversed(self._nodes):
+            views = node.views()
+            if views and not self._join_inputs(node.output, views):
                 for name, offset in views:
-                    if name not in self._parents and self._locate(operation.output)[0] != name:
-                        self._link(name, operation.output, offset * self._dtype.itemsize)
+                    if name not in self._parents and self._locate(node.output)[0] != name:
+                        self._link(name, node.output, offset * self._dtype.itemsize)
 
     def link_in_place(self) -> None:
         """Pass 2."""
-        for index, operation in enumerate(self._operations):
-            for name in operation.needs().overwritable:
-                if self._may_overwrite(index, name, operation.output):
-                    self._share(name, operation.output)
+        for index, node in enumerate(self._nodes):
+            for name in node.needs().overwritable:
+                if self._may_overwrite(index, name, node.output):
+                    self._share(name, node.output)
                     break
 
     def tensors(self) -> dict[str, Tensor]:
@@ -83,14 +119,14 @@ class _Placement:
     def _last_reads(self, kept: set[str]) -> dict[str, int]:
         """For each value the last operation that reads it; forever if the backward pass or the caller reads it."""
         until = dict.fromkeys(self._shapes, -1)
-        for index, operation in enumerate(self._operations):
-            for name in operation.inputs:
+        for index, node in enumerate(self._nodes):
+            for name in node.inputs:
                 until[name] = max(until[name], index)
-            needs = operation.needs()
-            if operation.training and needs.input_in_backward:
-                kept = kept.union(operation.inputs)
-            if operation.training and needs.output_in_backward:
-                kept = kept | {operation.output}
+            needs = node.needs()
+            if node.training and needs.input_in_backward:
+                kept = kept.union(node.inputs)
+            if node.training and needs.output_in_backward:
+                kept = kept | {node.output}
         return until | dict.fromkeys(kept, _FOREVER)
 
     def _join_inputs(self, output: str, views: tuple[tuple[str, int], ...]) -> bool:

@@ -15,18 +15,14 @@ from typing import Any
 import numpy as np
 
 from ringlet.engines.contract import FlatTensors
-from ringlet.engines.heads import Head, loss_head
-from ringlet.engines.native.binding import Action, BoundCall, StepContext, bind
-from ringlet.engines.native.buffers import Arena, Call, Storage, assign_offsets, lifetimes, new_tensor, peak_bytes
-from ringlet.engines.native.emission import Emitter
-from ringlet.engines.native.fusion import TAKES_RELU, FusedNode, fuse
-from ringlet.engines.native.operations import Operation, create_operation
-from ringlet.engines.native.placement import place_values
-from ringlet.engines.native.readiness import Range, backward_parts, final_ranges
+from ringlet.engines.heads import Head, TargetEncoder, loss_head
+from ringlet.engines.native.binding import Action, BoundCall, Range, StepContext, backward_parts, bind, final_ranges
+from ringlet.engines.native.buffers import Arena, assign_offsets, lifetimes, peak_bytes
+from ringlet.engines.native.placement import fuse, place_values
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
-from ringlet.engines.targets import TargetEncoder
 from ringlet.kernels.contract import Kernels, padded_lanes
 from ringlet.models.spec import ModelSpec
+from ringlet.operations.native import Call, Emitter, FusedNode, NativeNode, Storage, new_tensor
 
 
 @dataclass(frozen=True)
@@ -206,31 +202,31 @@ class _ProgramWriter:
 
     def training_calls(self) -> list[Call]:
         """Pack, forward, outputs, loss, backward."""
-        operations, emit = self._begin(training=True)
-        self._emit_forward(operations, emit)
+        nodes, emit = self._begin(training=True)
+        self._emit_forward(nodes, emit)
         self._emit_loss(emit, backward=True)
         skipped = self._output if self._head.skips_last_node else None
-        for operation in reversed(operations):
-            if operation.output != skipped and emit.has_gradient(operation.output):
-                operation.backward(emit)
-                emit.discard(operation.output)
+        for node in reversed(nodes):
+            if node.output != skipped and emit.has_gradient(node.output):
+                node.backward(emit)
+                emit.discard(node.output)
         return emit.calls
 
     def inference_calls(self) -> list[Call]:
         """Pack, forward, outputs, loss."""
-        operations, emit = self._begin(training=False)
-        self._emit_forward(operations, emit)
+        nodes, emit = self._begin(training=False)
+        self._emit_forward(nodes, emit)
         self._emit_loss(emit, backward=False)
         return emit.calls
 
-    def _begin(self, *, training: bool) -> tuple[list[Operation], Emitter]:
-        operations = [create_operation(fused, self._shapes, training=training) for fused in self._nodes]
+    def _begin(self, *, training: bool) -> tuple[list[NativeNode], Emitter]:
+        nodes = [fused.operation.node(fused, self._shapes, training=training) for fused in self._nodes]
         kept = {self._output, self._head.prediction}
-        values = place_values(operations, self._shapes, self.dtype, kept=kept)
+        values = place_values(nodes, self._shapes, self.dtype, kept=kept)
         flat = self.tensors
         read_once = [fused for fused in _read_once(self._nodes) if fused.output not in kept]
-        rectified = {fused.output for fused in read_once if fused.relu and fused.node.op in TAKES_RELU}
-        biases = {fused.output: f"{fused.node.name}.bias" for fused in read_once if not fused.relu}
+        rectified = {fused.output for fused in read_once if fused.relu and fused.operation.takes_relu}
+        biases = {fused.output: f"{fused.name}.bias" for fused in read_once if not fused.relu}
         gradients = flat.gradients.views
         emit = Emitter(
             self.dtype,
@@ -242,12 +238,12 @@ class _ProgramWriter:
             frozenset(rectified),
             bias_gradients={value: gradients[name] for value, name in biases.items() if name in gradients},
         )
-        return operations, emit
+        return nodes, emit
 
-    def _emit_forward(self, operations: Iterable[Operation], emit: Emitter) -> None:
+    def _emit_forward(self, nodes: Iterable[NativeNode], emit: Emitter) -> None:
         emit.call("pack", emit.values[self._input])
-        for operation in operations:
-            operation.forward(emit)
+        for node in nodes:
+            node.forward(emit)
         emit.call("unpack", emit.values[self._output])
 
     def _emit_loss(self, emit: Emitter, *, backward: bool) -> None:
@@ -262,7 +258,7 @@ def _trainable_values(nodes: Sequence[FusedNode], owners: set[str]) -> frozenset
     """Values that depend on a parameter."""
     trainable: set[str] = set()
     for fused in nodes:
-        if fused.node.name in owners or not trainable.isdisjoint(fused.inputs):
+        if fused.name in owners or not trainable.isdisjoint(fused.inputs):
             trainable.add(fused.output)
     return frozenset(trainable)
 

@@ -4,55 +4,39 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from ringlet.engines.base import BaseReplica, TrainingPass, positive
-from ringlet.engines.contract import Floats, OnReady
+from ringlet.engines.contract import Floats, OnReady, Replica, TrainingPass, positive
 from ringlet.engines.native.plan import Plan, Tensors, compile_plan
 from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 
 
 @final
-class NativeReplica(BaseReplica):
+class NativeReplica(Replica):
     """A network on Ringlet's own kernels.
 
-    The plan is compiled once for ``local_batch_size``; smaller batches run on it with padding lanes. ``parameters`` and
-    ``gradients`` may be foreign buffers: see :class:`~ringlet.engines.base.BaseReplica`. ``exact`` leaves out
-    convolution algorithms with coarser rounding. With ``tuning="measured"`` the first use of training and of inference
-    may measure convolution algorithms, which then depend on the machine and its number of threads; with ``"rule"`` they
-    follow from the shapes alone: see :mod:`ringlet.engines.native.tuning`.
+    The plan is compiled once for ``local_batch_size``; smaller batches run on it with padding lanes. ``options`` are
+    those of :class:`~ringlet.engines.contract.Replica`. ``exact`` leaves out convolution algorithms with coarser
+    rounding. With ``tuning="measured"`` the first use of training and of inference may measure convolution algorithms,
+    which then depend on the machine and its number of threads; with ``"rule"`` they follow from the shapes alone: see
+    :mod:`ringlet.engines.native.tuning`.
     """
 
     def __init__(
         self,
         spec: ModelSpec,
         *,
-        loss: str = "categorical_cross_entropy",
-        local_batch_size: int = 64,
-        dtype: DTypeLike = "float32",
-        seed: int = 0,
-        kernels: Kernels | str | None = None,
-        parameters: Floats | None = None,
-        gradients: Floats | None = None,
         threads: int | None = None,
         exact: bool = False,
         tuning: str = "measured",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            spec,
-            loss=loss,
-            local_batch_size=local_batch_size,
-            dtype=dtype,
-            seed=seed,
-            kernels=kernels,
-            parameters=parameters,
-            gradients=gradients,
-        )
+        super().__init__(spec, **options)
         _set_threads(self.kernels, threads)
         tensors = Tensors(self.parameters, self.gradients, self.state)
         self.plan: Plan = compile_plan(
-            spec, self.local_batch_size, self.dtype, loss, self.kernels, tensors, exact=exact, tuning=tuning
+            spec, self.local_batch_size, self.dtype, self.loss, self.kernels, tensors, exact=exact, tuning=tuning
         )
 
     def prepare(self) -> None:

@@ -5,55 +5,32 @@ from __future__ import annotations
 from typing import Any, final
 
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ringlet.engines.base import BaseReplica, TrainingPass, positive
-from ringlet.engines.contract import Floats
+from ringlet.engines.contract import Floats, Replica, TrainingPass, positive
 from ringlet.engines.dropout import DropoutMasks
-from ringlet.engines.torch.gradients import make_gradients
+from ringlet.engines.torch.devices import make_gradients, make_memory
 from ringlet.engines.torch.losses import loss_function
-from ringlet.engines.torch.memory import make_memory
 from ringlet.engines.torch.program import compile_forward
-from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 
 
 @final
-class TorchReplica(BaseReplica):
+class TorchReplica(Replica):
     """A network on PyTorch's kernels.
 
     ``device`` is PyTorch's name of where to compute, such as ``cpu`` or ``cuda:1``. On the processor parameters,
-    gradients and state are views of the flat buffers; for a GPU they are copied before and behind every pass.
+    gradients and state are views of the flat buffers; for a GPU they are copied before and after every pass.
     ``threads`` sets PyTorch's number of threads for the whole process. ``exact`` forbids the coarse float32 (TF32) of
-    some GPUs. ``kernels`` draw the masks of dropout.
+    some GPUs. ``options`` are those of :class:`~ringlet.engines.contract.Replica`; its ``kernels`` draw the masks of
+    dropout.
     """
 
     def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        loss: str = "categorical_cross_entropy",
-        local_batch_size: int = 64,
-        dtype: DTypeLike = "float32",
-        seed: int = 0,
-        kernels: Kernels | str | None = None,
-        parameters: Floats | None = None,
-        gradients: Floats | None = None,
-        threads: int | None = None,
-        exact: bool = False,
-        device: str = "cpu",
+        self, spec: ModelSpec, *, threads: int | None = None, exact: bool = False, device: str = "cpu", **options: Any
     ) -> None:
-        super().__init__(
-            spec,
-            loss=loss,
-            local_batch_size=local_batch_size,
-            dtype=dtype,
-            seed=seed,
-            kernels=kernels,
-            parameters=parameters,
-            gradients=gradients,
-        )
+        super().__init__(spec, **options)
         if threads is not None:
             torch.set_num_threads(positive("threads", threads))
         self.device = torch.device(device)

@@ -23,6 +23,7 @@ from ringlet.errors import ModelFileError
 from ringlet.inference.artifact import Outputs
 from ringlet.inference.description import KEY, Description
 from ringlet.libraries import require
+from ringlet.operations import OPERATIONS, plugin_operations
 
 
 @final
@@ -59,14 +60,9 @@ _MEMBERS = (DESCRIPTION, CONFIG, WEIGHTS, "metadata.json")
 _MAX_TEXT = 8 << 20
 _MAX_GROWTH = 64
 """Weights hardly compress; what would grow more than so many times is a bomb."""
-_LAYERS = (
-    "Activation", "Add", "AveragePooling2D", "Concatenate", "Conv2D", "Conv2DTranspose", "Cropping2D", "Dense",
-    "DepthwiseConv2D", "Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D", "InputLayer", "LeakyReLU",
-    "MaxPooling2D", "Permute", "Rescaling", "Softmax", "ZeroPadding2D",
-)  # fmt: skip
-_OTHERS = ("Functional", "DTypePolicy", "GlorotUniform", "Zeros", "Arctanh", "Clip", "GetItem", "Multiply", "Pad")
 _VALUES = ("__keras_tensor__", "__numpy__", "__slice__")
-CLASSES = frozenset((*_LAYERS, *_OTHERS))
+_ALWAYS = ("DTypePolicy", "Functional", "GlorotUniform", "InputLayer", "Rescaling", "Zeros")
+CLASSES = frozenset((*_ALWAYS, *(name for operation in OPERATIONS.values() for name in operation.keras_classes)))
 """All that :mod:`ringlet.export.keras` writes."""
 
 
@@ -110,13 +106,18 @@ def _check_classes(config: Any, path: Path) -> None:
         name, module = entry["class_name"], entry.get("module")
         if name in _VALUES and module is None:
             continue
-        known = isinstance(name, str) and name in CLASSES
+        known = isinstance(name, str) and (name in CLASSES or name in _classes_of_plugins())
         if not known or not _is_own(module) or entry.get("registered_name") not in (None, name):
             shown = f"{module}.{name}"[:120]
             raise ModelFileError(
                 f"model file {path} makes a '{shown}', which no export of Ringlet has, and which may run code or read "
                 "files: it is refused. Write the file with `ringlet export --to keras`"
             )
+
+
+def _classes_of_plugins() -> set[str]:
+    """What operations of installed packages add."""
+    return {name for operation in plugin_operations() for name in operation.keras_classes}
 
 
 def _is_own(module: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import UnknownNameError
-from ringlet.kernels.contract import DICE_SMOOTH, Floats, Loss
+from ringlet.kernels.definitions import DICE_SMOOTH, Floats, Loss
 
 PROBABILITY_MARGIN = 1e-7
 """Probabilities are clipped to ``[margin, 1 - margin]`` before a logarithm is taken."""
@@ -30,7 +30,17 @@ def loss(
     n: int,
     scale: float,
 ) -> float:
-    """The sum over the ``n`` samples of each sample's loss; ``dprediction`` gets ``scale`` times its gradient."""
+    """The sum over the ``n`` samples of each sample's loss; ``dprediction`` gets ``scale`` times its gradient.
+
+    ``prediction (C, …, L)``. For the two categorical kinds ``target`` is int32 ``(…, L)``, a class per pixel;
+    otherwise it has prediction's shape and dtype. A sample's loss is a mean over its pixels (categorical) or
+    elements (others):
+    ``softmax_cross_entropy`` takes logits: ``-log softmax(x)[t]``; ``categorical_cross_entropy`` probabilities;
+    ``sigmoid_binary_cross_entropy`` logits: ``max(x, 0) - x t + log(1 + exp(-|x|))``; ``binary_cross_entropy``
+    probabilities, clipped to ``[1e-7, 1 - 1e-7]`` (categorical also; gradient zero where clipped); ``dice`` is
+    ``1 - (2 sum(p t) + s) / (sum p + sum t + s)`` over the sample, ``s = DICE_SMOOTH``; ``bce_dice`` and, of
+    logits, ``sigmoid_bce_dice`` are the sum of a binary cross-entropy and dice; ``mse``; ``mae`` (gradient 0 at 0).
+    """
     if kind not in _LOSSES:
         raise UnknownNameError("loss", kind, get_args(Loss))
     function, divisor = _LOSSES[kind]

@@ -1,16 +1,17 @@
-"""Optimizer updates over flat one-dimensional arrays, in place, and two helpers for clipping.
+"""Optimizer updates over flat one-dimensional arrays, in place; two helpers for clipping; sums along a tree.
 
 Weight decay is either part of the gradient (``g' = g + λ w``) or decoupled (``w -= lr λ w`` before the update).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.kernels.contract import Floats
+from ringlet.kernels.definitions import Floats
 
 
 def sgd_update(
@@ -24,7 +25,9 @@ def sgd_update(
     weight_decay: float,
     decoupled: bool,
 ) -> None:
-    """``v = momentum * v + g'``; ``w -= lr * v``, with Nesterov ``w -= lr * (g' + momentum * v)``."""
+    """``g' = g + weight_decay * w`` (or, decoupled, ``w -= lr * weight_decay * w`` first);
+    ``v = momentum * v + g'``; ``w -= lr * v``, with Nesterov ``w -= lr * (g' + momentum * v)``.
+    ``velocity`` is None when momentum is 0."""
     gradients = _decay(parameters, gradients, learning_rate, weight_decay, decoupled)
     if velocity is None:
         parameters -= learning_rate * gradients
@@ -66,7 +69,9 @@ def adam_update(
     decoupled: bool,
     nesterov: bool,
 ) -> None:
-    """``w -= lr m^ / (sqrt(v^) + epsilon)``, moments bias-corrected; ``step`` counts from 1; ``nesterov`` is Nadam."""
+    """``m = b1 m + (1 - b1) g``; ``v = b2 v + (1 - b2) g²``; ``w -= lr m^ / (sqrt(v^) + epsilon)`` where
+    ``m^ = m / (1 - b1^step)``, ``v^ = v / (1 - b2^step)`` and ``step`` counts from 1. With ``nesterov`` (Nadam)
+    ``m^ = b1 m / (1 - b1^(step+1)) + (1 - b1) g / (1 - b1^step)``."""
     gradients = _decay(parameters, gradients, learning_rate, weight_decay, decoupled)
     _average(first, gradients, beta1)
     _average(second, gradients**2, beta2)
@@ -91,7 +96,8 @@ def adadelta_update(
     weight_decay: float,
     decoupled: bool,
 ) -> None:
-    """``u = g sqrt(d + epsilon) / sqrt(s + epsilon)``; ``w -= lr u``; ``s``, ``d`` are averages of ``g²``, ``u²``."""
+    """``s = rho s + (1 - rho) g²``; ``u = g sqrt(d + epsilon) / sqrt(s + epsilon)``;
+    ``d = rho d + (1 - rho) u²``; ``w -= lr u``."""
     gradients = _decay(parameters, gradients, learning_rate, weight_decay, decoupled)
     _average(square, gradients**2, rho)
     update = gradients * np.sqrt(delta + epsilon) / np.sqrt(square + epsilon)
@@ -108,6 +114,28 @@ def sum_squares(values: Floats) -> float:
 def scale(values: Floats, factor: float) -> None:
     """``values *= factor`` in place."""
     values *= factor
+
+
+def add_tree(inputs: Sequence[Floats], tree: Sequence[int], out: Floats) -> None:
+    """``out`` = the sum of ``inputs`` along a binary tree, all flat and of one length; ``out`` may be an input.
+
+    ``tree`` is in postfix: a number >= 0 pushes that input, -1 adds the two on top, the lower one first. The bits
+    depend on the tree alone: ``[0, 1, -1, 2, 3, -1, -1]`` is ``(i0 + i1) + (i2 + i3)``, on every rank.
+    """
+    if any(array.size != out.size or array.dtype != out.dtype for array in inputs):
+        raise ValueError("flat arrays must have the same size and dtype")
+    stack: list[Floats] = []
+    for item in tree:
+        if item >= 0:
+            stack.append(inputs[item])
+        elif item == -1 and len(stack) > 1:
+            right = stack.pop()
+            stack[-1] = stack[-1] + right
+        else:
+            raise ValueError("a tree holds numbers of inputs and -1, which adds two operands that come before it")
+    if len(stack) != 1:
+        raise ValueError(f"a tree leaves exactly one sum, this one leaves {len(stack)}")
+    np.copyto(out, stack[0])
 
 
 def _average(moment: Floats, value: NDArray[Any], keep: float) -> None:

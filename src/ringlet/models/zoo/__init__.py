@@ -1,4 +1,4 @@
-"""Known networks, one file per family; every name is made by a parametric function, never by a copy.
+"""Known networks by family; every name is made by a parametric function, never by a copy.
 
 ``create("resnet18", input_shape=(3, 32, 32), num_classes=10)``; names ignore case, ``-`` and ``_``,
 and may end in a data set whose shapes to use: ``vgg16_cifar10``.
@@ -11,14 +11,14 @@ from typing import Any
 
 from ringlet import plugins
 from ringlet.errors import ConfigError, SpecError, UnknownNameError, show
-from ringlet.models.attributes import MAX_EXTENT, Shape, check_shape, is_integer
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo import alexnet, densenet, inception, mobilenet, resnet, simple, unet, vgg
+from ringlet.models.zoo import chains, densenet, inception, resnet, unet
 from ringlet.models.zoo.member import DATASET_FORMS, Member
+from ringlet.operations.attributes import MAX_EXTENT, Shape, check_shape, is_integer
 
 __all__ = ["Member", "create", "describe", "names"]
 
-_FAMILIES = (simple, alexnet, vgg, resnet, inception, densenet, mobilenet, unet)
+_FAMILIES = (chains, resnet, inception, densenet, unet)
 _MEMBERS: Mapping[str, Member] = {member.name: member for family in _FAMILIES for member in family.MEMBERS}
 _KEYS: Mapping[str, str] = {name.replace("_", ""): name for name in _MEMBERS}
 

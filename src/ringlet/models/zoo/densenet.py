@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import (
     Tensor,
     avg_pool2d,
@@ -18,6 +17,7 @@ from ringlet.models.builder import (
 )
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import Member, classify, conv_norm_relu, pick_form
+from ringlet.operations.attributes import Shape
 
 REPEATS = {121: (6, 12, 24, 16), 161: (6, 12, 36, 24), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
 GROWTH = {121: 32, 161: 48, 169: 32, 201: 32}

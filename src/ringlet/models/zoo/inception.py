@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import (
     Tensor,
     avg_pool2d,
@@ -22,6 +21,7 @@ from ringlet.models.builder import (
 )
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import Member, classify, conv_norm_relu, pick_form
+from ringlet.operations.attributes import Shape
 
 conv = partial(conv_norm_relu, epsilon=1e-3)
 GOOGLENET_STAGES = (

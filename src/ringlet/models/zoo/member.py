@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringlet.errors import ConfigError, show
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import Padding, Tensor, Window, batch_norm, conv2d, dense, dropout, relu, softmax
 from ringlet.models.spec import ModelSpec
+from ringlet.operations.attributes import Shape
 
 IMAGENET: Shape = (3, 224, 224)
 CIFAR: Shape = (3, 32, 32)

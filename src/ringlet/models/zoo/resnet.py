@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringlet.errors import ConfigError, show
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import (
     Tensor,
     add,
@@ -24,6 +23,7 @@ from ringlet.models.builder import (
 )
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import CIFAR, Member, classify, conv_norm_relu, pick_form
+from ringlet.operations.attributes import Shape
 
 REPEATS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 BOTTLENECK_FROM = 50

@@ -7,7 +7,6 @@ height or width is odd, the way up adds the row or column that halving dropped.
 from __future__ import annotations
 
 from ringlet.errors import SpecError
-from ringlet.models.attributes import Shape
 from ringlet.models.builder import (
     Tensor,
     build,
@@ -21,6 +20,7 @@ from ringlet.models.builder import (
 )
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import Member, conv_norm_relu
+from ringlet.operations.attributes import Shape
 
 MAX_LEVELS = 7
 MIN_BOTTOM = 4
