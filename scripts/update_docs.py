@@ -19,12 +19,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
-from ringlet.config.options import SECTIONS
+from pydantic_core import PydanticUndefined
 
 from ringlet import errors, optim
 from ringlet.cli.examples import lines_of
 from ringlet.cli.main import VERBS
-from ringlet.config import RunConfig
+from ringlet.component import plain
+from ringlet.config import describe
+from ringlet.config.sections import SECTIONS
 from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
 from ringlet.training import events
@@ -85,20 +87,35 @@ def options_table() -> str:
     """Every option of a run, by section."""
     parts = []
     for section in SECTIONS:
+        lines = [f"\n### {section.title}\n"]
+        if section.kind != "plain":
+            names = [(f"`{entry.name}`", entry.summary()) for entry in section.registry.entries()]
+            lines.append(f"\n`--{section.name}`: {section.help}.\n\n{_table(('name', 'what it is'), names)}")
         rows = [
-            (f"`--{name.replace('_', '-')}`", _value(field.default), field.description or "")
-            for name, field in section.model_fields.items()
+            (_flag(row.path), _flag(row.flat), _value(row.default), _meaning(row))
+            for row in describe.rows(section)
+            if row.metavar and not (section.kind == "chosen" and row.path.endswith(".name"))
         ]
-        parts.append(f"\n### {(section.__doc__ or '').strip()}\n\n{_table(('option', 'default', 'meaning'), rows)}")
+        if rows:
+            lines.append(f"\n{_table(('option', 'also', 'default', 'meaning'), rows)}")
+        parts.append("".join(lines))
     return "".join(parts) + "\n"
+
+
+def _flag(path: str) -> str:
+    return f"`--{path.replace('_', '-')}`" if path else ""
+
+
+def _meaning(row: describe.Row) -> str:
+    return f"{row.meaning} ({', '.join(row.owners)})" if row.owners else row.meaning
 
 
 def optimizers_table() -> str:
     """Every optimizer with its hyper-parameters."""
     rows = []
-    for name in optim.names():
-        values = ", ".join(f"{option}={_value(value)}" for option, value in optim.options(name).items())
-        rows.append((f"`{name}`", values))
+    for optimizer in optim.OPTIMIZERS.entries():
+        values = ", ".join(f"{option}={_value(value)}" for option, value in optimizer().values().items())
+        rows.append((f"`{optimizer.name}`", values))
     return _table(("optimizer", "hyper-parameters and defaults"), rows)
 
 
@@ -135,16 +152,37 @@ def examples_table() -> str:
 
 
 def schema_table() -> str:
-    """Every entry of a configuration file with its type, default and limits, from the JSON schema of ``RunConfig``."""
+    """Every entry of a configuration file with its type, default and limits, from the JSON schemas of components."""
+    parts = []
+    for section in SECTIONS:
+        if section.kind == "plain":
+            found = [(f"`[{section.name}]`", section.component)]
+        elif section.kind == "chosen":
+            found = [
+                (f'`[{section.name}]` with `name = "{entry.name}"`', entry) for entry in section.registry.entries()
+            ]
+        else:
+            found = [(f"`[{section.name}.{entry.name}]`", entry) for entry in section.registry.entries()]
+        common = set.intersection(*(set(entry.model_fields) for _, entry in found)) if len(found) > 1 else set()
+        common = common if section.name == "dataset" else set()
+        for place, (title, entry) in enumerate(found):
+            if common and place and set(entry.model_fields) == common:
+                continue  # the options of all data sets stand with the first
+            title = "`[dataset]`, whatever its name" if common and not place else title
+            parts.append(f"\n{title}\n\n{_table(('name', 'type', 'default', 'limits'), _entries(entry))}")
+    return "".join(parts) + "\n"
+
+
+def _entries(component: Any) -> list[tuple[str, str, str, str]]:
     rows = []
-    entries = RunConfig.model_json_schema()["properties"]
-    for name in (name for section in SECTIONS for name in section.model_fields):
-        entry = entries[name]
+    for name, entry in component.model_json_schema()["properties"].items() if component.model_fields else ():
+        own = "name" if (component.__name__, name) == ("Model", "network") else name
         choices = [choice for choice in entry.get("anyOf", [entry]) if choice.get("type") != "null"]
         kind = " or ".join(dict.fromkeys(_kind(choice) for choice in choices))
         limits = "; ".join(filter(None, (_limits(choice) for choice in choices)))
-        rows.append((f"`{name}`", kind, _value(entry.get("default")) or "", limits))
-    return _table(("name", "type", "default", "limits"), rows)
+        default = component.model_fields[name].default
+        rows.append((f"`{own}`", kind, "" if default is PydanticUndefined else _value(plain(default)), limits))
+    return rows
 
 
 def events_table() -> str:

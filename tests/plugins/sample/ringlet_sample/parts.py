@@ -1,32 +1,48 @@
-"""A data set, a network, a strategy and a tracker, each as small as can be."""
+"""One component of every kind, each as small as can be; with its entry point it is complete."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
+from ringlet.component import Problem, option
+from ringlet.data.augmentation import Draw, Images, Transform
+from ringlet.data.formats import DatasetFormat
 from ringlet.data.requests import Parts, Request
 from ringlet.data.source import ArraySource
 from ringlet.models.builder import build, dense, flatten, image_input, relu, softmax
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo import Member
+from ringlet.optim.base import Optimizer, State, UpdateContext
+from ringlet.optim.schedules.base import Time
+from ringlet.optim.schedules.rates import Rate
+from ringlet.strategies.contract import Job, Strategy, StrategyConfig
 from ringlet.strategies.synchronous import Synchronous
+from ringlet.trackers.registry import TrackerConfig
 from ringlet.training.events import Event, event_name
 
 NOT_A_PLUGIN = 3
 
 
-def load_stripes(request: Request) -> Parts:
+@final
+class Stripes(DatasetFormat):
     """Dark and bright images, 6x6."""
-    count = request.num_samples or 200
-    labels = np.arange(count) % 2
-    noise = np.random.default_rng(request.seed).integers(0, 100, (count, 1, 6, 6))
-    images = (noise + 150 * labels[:, None, None, None]).astype(np.uint8)
-    half = count // 2
-    train, test = ArraySource(images[half:], labels[half:], 2), ArraySource(images[:half], labels[:half], 2)
-    return Parts(train, test, class_names=("dark", "bright"), complete=True)
+
+    name: ClassVar[str] = "stripes"
+    contrast: int = option(150, "how much brighter bright images are", ge=1, le=155)
+
+    def load(self, request: Request) -> Parts:
+        """Half of the samples for training, half for test."""
+        count = request.num_samples or 200
+        labels = np.arange(count) % 2
+        noise = np.random.default_rng(request.seed).integers(0, 100, (count, 1, 6, 6))
+        images = (noise + self.contrast * labels[:, None, None, None]).astype(np.uint8)
+        half = count // 2
+        train, test = ArraySource(images[half:], labels[half:], 2), ArraySource(images[:half], labels[:half], 2)
+        return Parts(train, test, class_names=("dark", "bright"), complete=True)
 
 
 def _linear(name: str, input_shape: tuple[int, ...], num_classes: int, *, width: int) -> ModelSpec:
@@ -37,17 +53,87 @@ def _linear(name: str, input_shape: tuple[int, ...], num_classes: int, *, width:
 TINY = Member("tiny_linear", _linear, "one hidden layer", (1, 6, 6), 2, options={"width": 3})
 
 
-def make_polite(argument: str, *parts: Any, **options: Any) -> Synchronous:
-    """The synchronous strategy, with a remark."""
-    return Synchronous(*parts, **options)
+@final
+class Lion(Optimizer):
+    """The sign of an average of gradients."""
+
+    name: ClassVar[str] = "lion"
+    learning_rate: float = option(1e-3, "learning rate", gt=0)
+    beta1: float = option(0.9, "share of the average in the step", ge=0, lt=1)
+    beta3: float = option(0.99, "share of the average that is kept", ge=0, lt=1)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The average."""
+        return ("average",)
+
+    def _apply(self, parameters: Any, gradients: Any, state: State, context: UpdateContext) -> None:
+        average = state["average"]
+        parameters -= context.learning_rate * np.sign(self.beta1 * average + (1 - self.beta1) * gradients)
+        average *= self.beta3
+        average += (1 - self.beta3) * gradients
 
 
-def make_lines(argument: str, run_directory: Path) -> Any:
-    """Writes the names of events, one per line."""
-    target = run_directory / (argument or "lines.txt")
+@final
+class Sawtooth(Rate):
+    """The rate falls to a share of itself within every few epochs, then starts again."""
 
-    def write(event: Event) -> None:
-        with target.open("a") as file:
-            file.write(f"{event_name(event)}\n")
+    name: ClassVar[str] = "sawtooth"
+    period: int = option(4, "epochs of a tooth", ge=1)
+    low: float = option(0.5, "share of the rate at its end", gt=0, le=1)
 
-    return write
+    def adjust(self, learning_rate: float, time: Time) -> float:
+        """A line down."""
+        return learning_rate * (1 - (1 - self.low) * (time.epoch % self.period) / self.period)
+
+
+@final
+class Polite(StrategyConfig):
+    """The synchronous strategy, under another name."""
+
+    name: ClassVar[str] = "polite"
+    argument: ClassVar[str] = "greeting"
+    lockstep: ClassVar[bool] = True
+    greeting: str = option("hello", "what it says")
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Some words are not polite."""
+        if self.greeting == "rude":
+            yield Problem("greeting", "'rude' is not polite")
+
+    def build(self, job: Job) -> Strategy:
+        """The strategy; every rank must call."""
+        return Synchronous(job)
+
+
+@final
+class Darken(Transform):
+    """Images lose light."""
+
+    name: ClassVar[str] = "darken"
+    factor: float = option(0.5, "what is left of it", gt=0, lt=1)
+
+    def apply(self, images: Images, draw: Draw) -> Images:
+        """The changed images."""
+        chosen = draw.chosen(5000, self.probability)
+        images[0][chosen] = (images[0][chosen] * self.factor).astype(images[0].dtype)
+        return images
+
+
+@final
+class Lines(TrackerConfig):
+    """The names of events, one per line."""
+
+    name: ClassVar[str] = "lines"
+    argument: ClassVar[str] = "file"
+    file: str = option("lines.txt", "file in the run directory")
+
+    def build(self, run_directory: Path) -> Any:
+        """A function that is told every event."""
+        target = run_directory / self.file
+
+        def write(event: Event) -> None:
+            with target.open("a") as file:
+                file.write(f"{event_name(event)}\n")
+
+        return write
