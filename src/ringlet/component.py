@@ -461,8 +461,12 @@ class Registry(Generic[Kind]):
             return
         self._loaded = True
         package = import_module(self._package)
-        for module in iter_modules(getattr(package, "__path__", [])):
-            import_module(f"{self._package}.{module.name}")
+        names = [f"{self._package}.{module.name}" for module in iter_modules(getattr(package, "__path__", []))]
+        for name in names:
+            import_module(name)
+        places = {name: place for place, name in enumerate(names)}  # whoever imported some of them before
+        entries = sorted(self._entries.items(), key=lambda item: places.get(item[1].__module__, len(places)))
+        self._entries = dict(entries)
 
 
 def key(name: str) -> str:

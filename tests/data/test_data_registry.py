@@ -53,9 +53,11 @@ def test_a_share_outside_zero_to_one_is_refused(split: float) -> None:
 
 
 def test_the_test_part_may_serve_as_validation() -> None:
-    dataset = load_dataset("digits", validation_split=0.2, test_as_validation=True)
+    dataset = load_dataset("digits", test_as_validation=True)
     assert dataset.validation is dataset.test
     assert len(dataset.train) == 1437
+    with pytest.raises(ConfigError, match="exclude each other"):
+        load_dataset("digits", validation_split=0.2, test_as_validation=True)
 
 
 def test_serving_a_missing_test_part_as_validation_is_an_error(tmp_path) -> None:
@@ -74,7 +76,7 @@ def test_fewer_samples_are_a_choice_by_seed() -> None:
 
 @pytest.mark.parametrize("option", [{"num_samples": 0}, {"num_classes": 0}, {"image_size": 0}, {"input_shape": ()}])
 def test_sizes_must_be_positive(option: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="positive"):
+    with pytest.raises(ConfigError, match="positive|expected at least 1|expected height,width"):
         load_dataset("synthetic", **option)
 
 

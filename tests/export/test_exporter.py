@@ -140,7 +140,7 @@ def test_an_earlier_export_is_replaced(run):
     [
         ("openvin", {}, UnknownNameError, "Did you mean 'openvino'"),
         ("openvino", {"weights": "int4"}, UnknownNameError, "int8"),
-        ("keras", {"weights": "int8"}, UsageError, "that is for openvino, onnx"),
+        ("keras", {"weights": "int8"}, UsageError, "that is for onnx, openvino"),
         ("openvino", {"path": "a.onnx"}, UsageError, "ends in '.xml'"),
         ("openvino", {"path": "none/a.xml"}, UsageError, "does not exist"),
         ("torch", {"path": "run/model.py"}, UsageError, "would be overwritten"),

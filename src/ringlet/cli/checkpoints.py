@@ -46,12 +46,13 @@ def _open(run: Path) -> CheckpointStore:
     from ringlet.checkpoint import CheckpointStore
     from ringlet.cli import display
     from ringlet.errors import UsageError
-    from ringlet.training.run_directory import CHECKPOINTS
+    from ringlet.training.run_directory import RunDirectory
 
     if not run.is_dir():
         raise UsageError(f"'{run}' is not a directory: give the run directory that `ringlet train` wrote")
-    inner = run / CHECKPOINTS
-    return CheckpointStore(run if CheckpointStore(run).steps() and not inner.is_dir() else inner, say=display.note)
+    inner = RunDirectory.existing(run).checkpoints
+    is_there = not isinstance(inner, Path) or inner.is_dir()
+    return CheckpointStore(run if not is_there and CheckpointStore(run).steps() else inner, say=display.note)
 
 
 def _print(entries: list[Entry], best: int | None) -> None:

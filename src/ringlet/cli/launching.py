@@ -94,12 +94,13 @@ def start_run(config: RunConfig, plan: LaunchPlan, *, json: bool, verbose: bool 
 
     if not plan.restarts:
         return relaunch(_for_workers(config, json=json, verbose=verbose), plan)
-    from ringlet.training.run_directory import CHECKPOINTS
+    from ringlet.training.run_directory import RunDirectory
 
     again = ("--resume", "auto") if config.checkpoint.resume not in (None, "auto") else ()
     with _fixed_directory(config) as path:
         arguments = _for_workers(config.replace(run_dir=str(path)), json=json, verbose=verbose)
-        return relaunch(arguments, plan, checkpoints=path / CHECKPOINTS, again=again)
+        checkpoints = RunDirectory(path, config.checkpoint.location).checkpoints
+        return relaunch(arguments, plan, checkpoints=checkpoints, again=again)
 
 
 def _for_workers(config: RunConfig, *, json: bool, verbose: bool) -> list[str]:

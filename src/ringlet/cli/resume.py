@@ -75,11 +75,11 @@ def _workers_before(run: Path) -> int | None:
     from ringlet.checkpoint import CheckpointStore
     from ringlet.cli import display
     from ringlet.comm import environments
-    from ringlet.training.run_directory import CHECKPOINTS
+    from ringlet.training.run_directory import RunDirectory
 
     if environments.detect() is not None:
         return None
-    training = CheckpointStore(run / CHECKPOINTS).last_training()
+    training = CheckpointStore(RunDirectory.existing(run).checkpoints).last_training()
     counts = training.get("num_workers"), training.get("num_machines", 1)
     if not all(type(count) is int and 1 <= count <= 65_536 for count in counts) or counts[0] == 1:
         return None

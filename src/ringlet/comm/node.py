@@ -105,17 +105,20 @@ class NodeCommunicator(Communicator):
         channel = self._channel
         if channel is None or self._owner.process != forks.here:
             channel = self._open_channel(collective.name)
-        facts = collective.facts(*arguments) if collective.facts else None
-        key = (collective.name, facts) if facts else collective.name
-        call = self._calls.get(key) or self._describe(key, collective, facts or ())
-        if call.refusal:
-            self._refuse(channel, call.signature, call.refusal)
-        if collective.prepare:
+        if collective.facts is None:
+            call = self._calls.get(collective.name) or self._describe(collective.name, collective, ())
+        else:
+            facts = collective.facts(*arguments)
+            key = (collective.name, facts)
+            call = self._calls.get(key) or self._describe(key, collective, facts)
+            if call.refusal is not None:
+                self._refuse(channel, call.signature, call.refusal)
+        if collective.prepare is not None:
             try:
                 arguments = collective.prepare(self.size, *arguments)
             except CommunicationError as error:
                 self._refuse(channel, call.signature, error)
-        if collective.node:
+        if collective.node is not None:
             return collective.node(self, channel, call, *arguments)
         assert collective.composed is not None
         return collective.composed(self, *arguments)

@@ -25,7 +25,8 @@ Exchanged = tuple[Array, NDArray[np.int64]]
 # -- broadcast --------------------------------------------------------------------------------------------------------
 def _prepare_broadcast(size: int, array: Array, root: int, out: Array | None) -> tuple[Array, int, Array]:
     arrays.check_root(root, size)
-    return array, root, arrays.result_array(array, out)
+    in_place = out is array and array.flags.writeable
+    return array, root, array if in_place else arrays.result_array(array, out)
 
 
 def _broadcast_on_node(

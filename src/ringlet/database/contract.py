@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
+from ringlet.component import Component, Registry
 from ringlet.database.functions import FunctionSettings
 from ringlet.database.models import Entry, NewModel
 from ringlet.database.names import DatabaseUrl, Reference, TableName, identifier
 from ringlet.database.statements import Statement
+from ringlet.errors import UnknownNameError
 from ringlet.inference.artifact import Artifact
 
 Access = Literal["read", "pretend", "change", "create"]
@@ -116,6 +119,17 @@ class Database(Protocol):
 
 
 SCHEMA = "ringlet"
+DATABASES: Registry[type[DatabaseKind]] = Registry("database", package="ringlet.database", group="databases")
+
+
+class DatabaseKind(Component, ABC):
+    """A kind of database, by the name with which its addresses begin."""
+
+    registry: ClassVar[Registry[Any] | None] = DATABASES
+
+    @abstractmethod
+    def open(self, url: str, schema: str, access: Access) -> Database:
+        """The database at an address; messages never show its password."""
 
 
 def connect(url: str, *, schema: str = SCHEMA, access: Access = "create") -> Database:
@@ -124,11 +138,8 @@ def connect(url: str, *, schema: str = SCHEMA, access: Access = "create") -> Dat
     ``schema`` is where PostgreSQL keeps models and functions; a DuckDB file keeps its models in one table.
     """
     identifier("schema", schema)
-    address = DatabaseUrl.parse(url)
-    if address.kind == "duckdb":
-        from ringlet.database.duckdb import DuckDb
-
-        return DuckDb(address, access)
-    from ringlet.database.postgresql import PostgreSql
-
-    return PostgreSql(address, schema, access)
+    try:
+        kind: DatabaseKind = DATABASES.create(url.partition(":")[0])
+    except UnknownNameError:
+        kind = DATABASES.create(DatabaseUrl.parse(url).kind)  # says what is wrong without the address
+    return kind.open(url, schema, access)

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from ringlet import signals
 from ringlet.database.arrow_functions import MODELS, PREDICT, PREDICT_FILE, ArrowFunctions
-from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
+from ringlet.database.contract import Access, DatabaseKind, Installation, Installed, Progress, Scored, Scoring
 from ringlet.database.drivers import Closing, DatabaseError, driver
 from ringlet.database.models import Entry, read_artifact, stored_artifact
 from ringlet.database.names import DatabaseUrl, Reference, TableName
@@ -253,3 +253,15 @@ class DuckDb(Closing):
             yield
         except self._duckdb.Error as error:
             raise DatabaseError(f"{self.shown}: {str(error).strip()}") from error
+
+
+@final
+class DuckDbFile(DatabaseKind):
+    """DuckDB: ``duckdb:FILE``; its models are in one table."""
+
+    name: ClassVar[str] = "duckdb"
+
+    def open(self, url: str, schema: str, access: Access) -> DuckDb:
+        """The database at an address."""
+        del schema
+        return DuckDb(DatabaseUrl.parse(url), access)

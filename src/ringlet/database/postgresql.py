@@ -9,10 +9,10 @@ to make a table: rows come through a cursor, results go back by COPY, all in one
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
 
-from ringlet.database.contract import Access, Installation, Installed, Progress, Scored, Scoring
+from ringlet.database.contract import Access, DatabaseKind, Installation, Installed, Progress, Scored, Scoring
 from ringlet.database.drivers import Closing, DatabaseError
 from ringlet.database.functions import (
     PLPYTHON,
@@ -264,3 +264,15 @@ def _item(picture: Any, wanted: Scoring, shape: Shape) -> Any:
         return bytes_item(picture)
     assert wanted.allow_directory is not None
     return file_item(picture, AllowedDirectory(wanted.allow_directory))
+
+
+@final
+class PostgreSqlServer(DatabaseKind):
+    """PostgreSQL, Greenplum, Cloudberry: ``postgresql://…``."""
+
+    name: ClassVar[str] = "postgresql"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"postgres": {}}
+
+    def open(self, url: str, schema: str, access: Access) -> PostgreSql:
+        """The database at an address."""
+        return PostgreSql(DatabaseUrl.parse(url), schema, access)

@@ -10,14 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from numpy.typing import NDArray
 
 from ringlet.errors import ModelFileError, UnknownNameError, UsageError
-from ringlet.export.network import fold
+from ringlet.export.network import EXPORTERS, Exporter, fold
 from ringlet.export.parity import Parity, SampleFinder, Samples, compare
 from ringlet.inference.artifact import SUFFIXES, WEIGHTS_SUFFIXES, Artifact
 from ringlet.inference.description import INPUT, WEIGHTS, Weights, describe
@@ -30,16 +29,6 @@ from ringlet.training.devices import blas_threads
 from ringlet.training.loaded_model import LoadedModel, load_model
 from ringlet.training.run_directory import MODEL
 
-Target = Literal["openvino", "onnx", "torch", "keras"]
-
-TARGETS: tuple[Target, ...] = get_args(Target)
-PRECISIONS: dict[Target, tuple[Weights, ...]] = {
-    "openvino": WEIGHTS,
-    "onnx": WEIGHTS,
-    "torch": ("fp32", "fp16"),
-    "keras": ("fp32",),
-}
-"""Which weights a target can have."""
 NUM_SAMPLES, NUM_CALIBRATION_SAMPLES = 64, 300
 _BATCH_SIZE = 32
 
@@ -49,7 +38,7 @@ class Export:
     """What was written, and how it compares with the training engine."""
 
     network: str
-    target: Target
+    target: str
     place: Place
     """Where it was written; an object store's files are in the cache too."""
     artifact: Artifact
@@ -117,7 +106,7 @@ class Plan:
 
     location: Path
     """The model file."""
-    target: Target
+    target: str
     weights: Weights
     place: Place
     """The file to write."""
@@ -138,13 +127,13 @@ class Plan:
         )
         finder = SampleFinder(model, description.preprocessing, self.location, calibration, say)
         origin = None
-        writer = import_module(f"ringlet.export.{self.target}")
+        writer: Exporter = EXPORTERS.create(self.target)
         with blas_threads(cores), _draft(self.place) as draft:
             exported = writer.build_model(network, description)
             if self.weights == "int8":
                 samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
                 origin = f"{len(samples.values)} samples, {samples.origin}"
-                exported = quantize(exported, samples.values, by_name=self.target == "onnx")
+                exported = quantize(exported, samples.values, by_name=writer.inputs_have_names)
             writer.save(exported, draft, description)
             parity = self._compare(model, draft, finder.compare(num_samples or NUM_SAMPLES), cores)
         norms, left = (
@@ -188,22 +177,20 @@ def quantize(model: Any, values: NDArray[Any], *, by_name: bool) -> Any:
         return nncf.quantize(model, dataset, subset_size=len(samples))
 
 
-def _checked(target: str, weights: str) -> tuple[Target, Weights]:
-    kind = next((known for known in TARGETS if known == target), None)
-    if kind is None:
-        raise UnknownNameError("target", target, TARGETS)
+def _checked(target: str, weights: str) -> tuple[str, Weights]:
+    kind = EXPORTERS.find(target)
     precision = next((known for known in WEIGHTS if known == weights), None)
     if precision is None:
         raise UnknownNameError("weights", weights, WEIGHTS)
-    if precision not in PRECISIONS[kind]:
-        able = ", ".join(name for name in TARGETS if precision in PRECISIONS[name])
+    if precision not in kind.precisions:
+        able = ", ".join(other.name for other in EXPORTERS.entries() if precision in other.precisions)
         raise UsageError(
-            f"{kind} exports have {' or '.join(PRECISIONS[kind])} weights, not {precision}: that is for {able}"
+            f"{kind.name} exports have {' or '.join(kind.precisions)} weights, not {precision}: that is for {able}"
         )
-    return kind, precision
+    return kind.name, precision
 
 
-def _place(location: Path, target: Target, weights: Weights, wish: Place | None) -> Place:
+def _place(location: Path, target: str, weights: Weights, wish: Place | None) -> Place:
     """The file to write: the one wished for, else beside the model and named like it."""
     suffix = next(ending for ending, kind in SUFFIXES.items() if kind == target)
     ending = ("-torch" if target == "torch" else "") + ("" if weights == "fp32" else f"-{weights}")
@@ -217,21 +204,21 @@ def _place(location: Path, target: Target, weights: Weights, wish: Place | None)
         raise UsageError(f"cannot write '{place}': folder '{place.parent}' does not exist. Make it first")
     if not os.access(place.parent, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write '{place}': folder '{place.parent}' is not writable. Choose another with -o")
-    second = WEIGHTS_SUFFIXES.get(target)
+    second = next((ending for kind, ending in WEIGHTS_SUFFIXES.items() if kind == target), None)
     weights_file = place.with_suffix(second) if second else None
     if weights_file is not None and weights_file.exists() and not place.exists():
         raise UsageError(f"'{weights_file}' exists and would be overwritten: choose another name with -o")
     return place
 
 
-def _remote_place(wish: Address, target: Target, suffix: str) -> Address:
+def _remote_place(wish: Address, target: str, suffix: str) -> Address:
     """An object store has no folders: what is wished for is the file."""
     _check_suffix(Path(wish.name), target, suffix)
     open_location(wish.parent)  # or what reaches it would be found missing when all is done
     return wish if Path(wish.name).suffix else wish.parent / f"{wish.name}{suffix}"
 
 
-def _check_suffix(place: Path, target: Target, suffix: str) -> None:
+def _check_suffix(place: Path, target: str, suffix: str) -> None:
     if place.suffix.lower() not in (suffix, ""):
         raise UsageError(f"'{place}' ends in '{place.suffix}', an export to {target} ends in '{suffix}'")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ringlet.export.network import Network
-from ringlet.inference.description import INPUT, KEY, Description
+from ringlet.export.network import Exporter, Network
+from ringlet.inference.description import INPUT, KEY, Description, Weights
 from ringlet.libraries import require
 from ringlet.operations import OPERATIONS
 from ringlet.operations.writers import KerasWriter, plain_name
@@ -59,3 +59,19 @@ def _set_weights(network: Network, writer: KerasWriter) -> None:
             made, arrangement = writer.owners[layer.name]
             weight, *rest = layer.tensors.values()
             made.set_weights([weight if arrangement is None else arrangement.apply(weight, np), *rest])
+
+
+@final
+class Keras(Exporter):
+    """Keras 3: one .keras file."""
+
+    name: ClassVar[str] = "keras"
+    precisions: ClassVar[tuple[Weights, ...]] = ("fp32",)
+
+    def build_model(self, network: Network, description: Description) -> Any:
+        """See :func:`build_model`."""
+        return build_model(network, description)
+
+    def save(self, model: Any, path: Path, description: Description) -> None:
+        """See :func:`save`."""
+        save(model, path, description)

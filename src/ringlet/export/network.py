@@ -11,14 +11,18 @@ after a concatenation) it stays, with the two numbers as its tensors. Dropout do
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.component import Component, Registry
 from ringlet.errors import SpecError
+from ringlet.inference.description import Description, Weights
 from ringlet.models.spec import ModelSpec, Node, Shape
 from ringlet.operations import OPERATIONS, Layer
 from ringlet.operations.base import ChannelOperation
@@ -46,6 +50,27 @@ class Network:
     def num_values(self) -> int:
         """How many numbers all tensors hold."""
         return sum(tensor.size for layer in self.layers for tensor in layer.tensors.values())
+
+
+EXPORTERS: Registry[type[Exporter]] = Registry("target", package="ringlet.export", group="exporters")
+
+
+class Exporter(Component, ABC):
+    """A framework that models are exported to."""
+
+    registry: ClassVar[Registry[Any] | None] = EXPORTERS
+    precisions: ClassVar[tuple[Weights, ...]] = ("fp32",)
+    """Which weights an export may have."""
+    inputs_have_names: ClassVar[bool] = False
+    """Whether quantisation must feed samples by the name of the input."""
+
+    @abstractmethod
+    def build_model(self, network: Network, description: Description) -> Any:
+        """The network as a model of the framework."""
+
+    @abstractmethod
+    def save(self, model: Any, path: Path, description: Description) -> None:
+        """Write such a model; a second file for its weights stands beside it."""
 
 
 def fold(spec: ModelSpec, tensors: Tensors) -> Network:

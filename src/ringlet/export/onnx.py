@@ -8,12 +8,12 @@ as such and cast by the graph; runtimes do that once, when they load it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ringlet.export.network import Network
-from ringlet.inference.description import INPUT, KEY, OUTPUT, Description
+from ringlet.export.network import Exporter, Network
+from ringlet.inference.description import INPUT, KEY, OUTPUT, WEIGHTS, Description, Weights
 from ringlet.libraries import require
 from ringlet.operations import OPERATIONS
 from ringlet.operations.writers import OnnxWriter, per_channel
@@ -63,3 +63,20 @@ def _normalized(writer: OnnxWriter, description: Description) -> str:
     factors = preprocessing.normalization.factors(np.float32)
     factor, offset = (per_channel(values, preprocessing.input_shape) for values in factors)
     return writer.affine(name, {"factor": factor, "offset": offset}, INPUT, f"{INPUT}.normalized")
+
+
+@final
+class Onnx(Exporter):
+    """ONNX: one .onnx file."""
+
+    name: ClassVar[str] = "onnx"
+    precisions: ClassVar[tuple[Weights, ...]] = WEIGHTS
+    inputs_have_names: ClassVar[bool] = True
+
+    def build_model(self, network: Network, description: Description) -> Any:
+        """See :func:`build_model`."""
+        return build_model(network, description)
+
+    def save(self, model: Any, path: Path, description: Description) -> None:
+        """See :func:`save`."""
+        save(model, path, description)

@@ -8,12 +8,12 @@ order of the axes are inside; the description is in the model's ``rt_info``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ringlet.export.network import Network
-from ringlet.inference.description import INPUT, KEY, OUTPUT, Description
+from ringlet.export.network import Exporter, Network
+from ringlet.inference.description import INPUT, KEY, OUTPUT, WEIGHTS, Description, Weights
 from ringlet.libraries import require
 from ringlet.operations import OPERATIONS
 from ringlet.operations.writers import OpenVinoWriter, Value
@@ -52,3 +52,19 @@ def _normalized(writer: OpenVinoWriter, parameter: Value, description: Descripti
     factor, offset = preprocessing.normalization.factors(np.float32)
     value = ops.multiply(value, writer.per_channel(factor, preprocessing.input_shape))
     return ops.add(value, writer.per_channel(offset, preprocessing.input_shape))
+
+
+@final
+class OpenVino(Exporter):
+    """OpenVINO: an .xml file with its .bin."""
+
+    name: ClassVar[str] = "openvino"
+    precisions: ClassVar[tuple[Weights, ...]] = WEIGHTS
+
+    def build_model(self, network: Network, description: Description) -> Any:
+        """See :func:`build_model`."""
+        return build_model(network, description)
+
+    def save(self, model: Any, path: Path, description: Description) -> None:
+        """See :func:`save`."""
+        save(model, path, description)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from ringlet.export.network import Network
-from ringlet.inference.description import KEY, Description
+from ringlet.export.network import Exporter, Network
+from ringlet.inference.description import KEY, Description, Weights
 from ringlet.operations import OPERATIONS, Layer
 from ringlet.operations.writers import SMALL, per_channel
 
@@ -199,3 +199,19 @@ def _stored(values: NDArray[Any], description: Description) -> NDArray[Any]:
     """In half precision if asked for, except the few that would save nothing: constants of the normalisation, say."""
     half = description.weights == "fp16" and values.size >= SMALL
     return np.ascontiguousarray(values, np.float16 if half else np.float32)
+
+
+@final
+class Torch(Exporter):
+    """PyTorch: a program that needs nothing but torch, with its weights."""
+
+    name: ClassVar[str] = "torch"
+    precisions: ClassVar[tuple[Weights, ...]] = ("fp32", "fp16")
+
+    def build_model(self, network: Network, description: Description) -> Program:
+        """See :func:`build_model`."""
+        return build_model(network, description)
+
+    def save(self, model: Any, path: Path, description: Description) -> None:
+        """See :func:`save`."""
+        save(model, path, description)

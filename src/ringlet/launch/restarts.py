@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import final
 
 from ringlet.errors import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_RANK_DIED, EXIT_USAGE, UsageError
+from ringlet.io.storage import Place, open_location
 from ringlet.launch.job import SIGNAL_BASE, Outcome
 from ringlet.launch.messages import is_rank
 
@@ -79,13 +80,15 @@ def restart_delay(restart: int, environ: Mapping[str, str] = os.environ) -> floa
 class CheckpointWatch:
     """Looks from outside at the checkpoints of a run: a new one is progress."""
 
-    folder: Path
+    folder: Place
     is_elsewhere: bool = False
     """Whether the checkpoints may be on another machine, where no one can look."""
 
     def token(self) -> Token | None:
         """Which checkpoints there are; None if that cannot be known. One that was written again counts as another."""
         found = set()
+        if not isinstance(self.folder, Path):
+            return self._of_object_store()
         try:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
@@ -96,6 +99,16 @@ class CheckpointWatch:
             if self.is_elsewhere:
                 return None
         return frozenset(found)
+
+    def _of_object_store(self) -> Token | None:
+        """By the names of checkpoints and what their manifests are tagged with."""
+        try:
+            storage = open_location(self.folder)
+            steps = [name for name in storage.list() if name.startswith("step-")]
+            tags = {step: storage.list(step).get("manifest.json") for step in steps}
+        except (OSError, UsageError):
+            return None
+        return frozenset((step, 0, hash(info)) for step, info in tags.items() if info is not None)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ringlet.errors import EXIT_RANK_DIED, UsageError
+from ringlet.io.storage import Place
 from ringlet.launch.job import SIGNAL_BASE, Job, Outcome, Ranks, caught_signals, supervise
 from ringlet.launch.local import LocalRanks, PlainProcesses
 from ringlet.launch.messages import STDERR
@@ -41,7 +42,7 @@ def relaunch(
     arguments: Sequence[str],
     plan: LaunchPlan,
     *,
-    checkpoints: Path | None = None,
+    checkpoints: Place | None = None,
     again: Sequence[str] = (),
     wants_mpi: bool = False,
 ) -> int:
@@ -61,7 +62,7 @@ def relaunch(
 
 
 def _start_or_join(
-    command: Command, plan: LaunchPlan, checkpoints: Path | None = None, *, wants_mpi: bool = False
+    command: Command, plan: LaunchPlan, checkpoints: Place | None = None, *, wants_mpi: bool = False
 ) -> int:
     if not must_start(plan):
         from ringlet.launch import worker

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, final
 
@@ -23,6 +22,7 @@ from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.errors import CheckpointError
 from ringlet.guards import faults
 from ringlet.io.disk import Saving, Say
+from ringlet.io.storage import Place
 from ringlet.machine import software_versions
 from ringlet.optim import Optimizer
 from ringlet.strategies.finite import first_not_finite
@@ -52,7 +52,7 @@ class Checkpointer(RankObserver):
     def __init__(
         self,
         session: Session,
-        directory: Path,
+        directory: Place,
         say: Say,
         events_position: Callable[[], int] = lambda: 0,
         saving: Saving | None = None,

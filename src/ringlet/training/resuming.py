@@ -26,6 +26,7 @@ from ringlet.launch.restarts import current_attempt
 from ringlet.training.pictures import pictures_after, remove_pictures_after
 from ringlet.training.run_directory import (
     BEST_MODEL,
+    CHECKPOINTS,
     CONFIG,
     EVENTS,
     MODEL,
@@ -91,7 +92,7 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Contin
 
 
 def _find(config: RunConfig, point: ResumePoint, say: Say) -> Checkpoint | None:
-    directory = RunDirectory(run_path(config))
+    directory = RunDirectory.of(config)
     has_options = directory.config.is_file()
     if has_options:
         check_same_run(directory.path, gather(directory.config).build(), config)
@@ -174,11 +175,11 @@ def supersede(directory: RunDirectory, continuation: Continuation, say: Say) -> 
         return None
     kept = RunDirectory(_next_folder(directory.path))
     with _explained(directory, kept):
-        make_directory(kept.checkpoints)
+        make_directory(kept.path / CHECKPOINTS)
         for name in (CONFIG, EVENTS, MODEL, BEST_MODEL):
             _duplicate(directory.path / name, kept.path / name, link=name in (MODEL, BEST_MODEL))
         synchronise(kept.path)
-    steps = store.move_after(continuation.step, kept.checkpoints)
+    steps = store.move_after(continuation.step, kept.path / CHECKPOINTS)
     _move_pictures(directory.pictures, kept.pictures, continuation.epoch, say)
     say(
         f"resuming from step {continuation.step} supersedes the checkpoints of {_listed(steps)}: they were moved, with "

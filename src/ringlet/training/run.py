@@ -29,7 +29,7 @@ from ringlet.training.events import (
 from ringlet.training.observers import ModelFiles, Observer, Observers, Stop, interruptible
 from ringlet.training.progress import History, RunResult
 from ringlet.training.resuming import set_aside
-from ringlet.training.run_directory import RunDirectory, create_run_directory, is_continued, run_path
+from ringlet.training.run_directory import RunDirectory, create_run_directory, is_continued
 from ringlet.training.trace import gather_timelines, phase_seconds, write_trace
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _open_directory(session: Session) -> RunDirectory:
         directory, lock = create_run_directory(session.config)
         session.held.callback(lock.release)
         return directory
-    directory = RunDirectory(run_path(session.config))
+    directory = RunDirectory.of(session.config)
     if session.continuation is None:
         session.say("no checkpoint found; starting from scratch")
     else:

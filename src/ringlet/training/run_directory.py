@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringlet.checkpoint.atomic import make_directory
-from ringlet.config import RunConfig
+from ringlet.config import RunConfig, gather
 from ringlet.errors import CheckpointError, UsageError
 from ringlet.io.disk import synchronise
+from ringlet.io.storage import Place, place_of
 from ringlet.training.run_lock import RunLock
 
 CONFIG, EVENTS, MODEL, BEST_MODEL = "config.toml", "events.ndjson", "model.safetensors", "best.safetensors"
@@ -25,6 +26,19 @@ class RunDirectory:
     """An existing, complete run directory."""
 
     path: Path
+    location: str | None = None
+    """Where its checkpoints are, if not in it: a folder, or an address of an object store."""
+
+    @classmethod
+    def of(cls, config: RunConfig) -> RunDirectory:
+        """That of a configuration."""
+        return cls(run_path(config), config.checkpoint.location)
+
+    @classmethod
+    def existing(cls, path: Path) -> RunDirectory:
+        """One that a run has written; its own configuration says where its checkpoints are."""
+        config = path / CONFIG
+        return cls.of(gather(config).build().replace(run_dir=str(path))) if config.is_file() else cls(path)
 
     @property
     def events(self) -> Path:
@@ -37,9 +51,9 @@ class RunDirectory:
         return self.path / CONFIG
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints(self) -> Place:
         """One directory per checkpoint; see :mod:`ringlet.checkpoint`."""
-        return self.path / CHECKPOINTS
+        return self.path / CHECKPOINTS if self.location is None else place_of(self.location)
 
     @property
     def model(self) -> Path:
@@ -92,7 +106,7 @@ def create_run_directory(config: RunConfig) -> tuple[RunDirectory, RunLock]:
         if isinstance(error, OSError):
             raise _cannot_make(target, error) from None
         raise
-    return RunDirectory(target), lock
+    return RunDirectory(target, config.checkpoint.location), lock
 
 
 def _cannot_make(target: Path, error: Exception) -> UsageError:

@@ -26,6 +26,7 @@ from ringlet.guards import faults
 from ringlet.guards.agreement import ReplicaGuard
 from ringlet.guards.stall import StallDetector
 from ringlet.io.disk import Saving, Say
+from ringlet.io.storage import Place
 from ringlet.kernels import load as load_kernels
 from ringlet.models.files import save_model
 from ringlet.models.spec import ModelSpec
@@ -284,7 +285,7 @@ class Session:
         self.continuation = continuation
 
     def checkpointers(
-        self, directory: Path, say: Say, log: EventLog | None = None, saving: Saving | None = None
+        self, directory: Place, say: Say, log: EventLog | None = None, saving: Saving | None = None
     ) -> list[Checkpointer]:
         """The observer that writes checkpoints into ``directory``, if the configuration wants any."""
         if self.config.checkpoint.every == "never":

@@ -24,6 +24,7 @@ from ringlet.data import Dataset
 from ringlet.data.formats import GivenDataset
 from ringlet.errors import CheckpointError, ConfigError
 from ringlet.io.disk import Say
+from ringlet.io.storage import Place, place_of
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer
 from ringlet.timeline import NO_TIMELINE, Timeline
@@ -81,7 +82,7 @@ class Trainer:
         self.kernels, self.device, self.timeline = session.kernels, session.device, session.timeline
         self.global_batch_size, self.local_batch_size = session.global_batch_size, session.local_batch_size
         self.num_shards, self.remarks = session.num_shards, session.remarks
-        self._checkpoints: tuple[Path, Say] | None = None
+        self._checkpoints: tuple[Place, Say] | None = None
         self._pictures: tuple[Path, Say] | None = None
         self._run: RunDirectory | None = None
 
@@ -116,9 +117,12 @@ class Trainer:
             stop, _ = session.train(progress.num_epochs + num_epochs, Observers(observers, control))
         return History.of(progress, stop, first)
 
-    def keep_checkpoints(self, directory: Path | str, say: Say = warnings.warn) -> None:
-        """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says."""
-        self._checkpoints = Path(directory), say
+    def keep_checkpoints(self, directory: Place | str, say: Say = warnings.warn) -> None:
+        """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says.
+
+        It may be an address of an object store, such as ``s3://bucket/run``.
+        """
+        self._checkpoints = place_of(directory), say
 
     def keep_pictures(self, folder: Path | str, say: Say = warnings.warn) -> None:
         """Draw ``num_pictures`` validation samples into ``folder`` after every epoch, from the next :meth:`fit` on.
@@ -146,7 +150,7 @@ class Trainer:
         """Resume as ``ringlet resume`` does, in a directory that is ours until ``stack`` ends. Every worker calls."""
         if self.config.output.run_dir is None:
             raise ConfigError("resume needs run_dir, the folder with the checkpoints: give it to the Trainer")
-        self._run = run = RunDirectory(Path(self.config.output.run_dir))
+        self._run = run = RunDirectory.of(self.config)
         self._lock(run, stack)
         say = self.session.say
         continuation = find_continuation(self.comm, self.config.replace(resume=point), say)
