@@ -188,6 +188,9 @@ def problem_of(owner: type[Component], name: str, value: Any) -> str | None:
     """What is wrong with a value for one option of ``owner``, by itself."""
     field = owner.model_fields[name]
     kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    if isinstance(bare(kind), type) and issubclass(bare(kind), Component):
+        owner.converted(name, value)
+        return None
     try:
         TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(
             owner.converted(name, value)

@@ -76,7 +76,7 @@ def test_fewer_samples_are_a_choice_by_seed() -> None:
 
 @pytest.mark.parametrize("option", [{"num_samples": 0}, {"num_classes": 0}, {"image_size": 0}, {"input_shape": ()}])
 def test_sizes_must_be_positive(option: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="positive|expected at least 1|expected height,width"):
+    with pytest.raises(ConfigError, match=r"positive|expected at least 1|expected height,width"):
         load_dataset("synthetic", **option)
 
 

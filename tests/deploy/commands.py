@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ringlet.cli.main import VERBS
-from ringlet.config import RunConfig, gather
+from ringlet.cli.options import COMMON, run_options
+from ringlet.config import gather
 from ringlet.data.catalogue import catalogue
 from ringlet.models import zoo
 
@@ -45,10 +46,10 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     verb, *rest = words
     context = import_module(f"ringlet.cli.{verb}").command().make_context(verb, rest)
     if verb == "train":
-        given = {name: value for name, value in context.params.items() if value is not None}
-        config = gather(None, {}, {name: given[name] for name in given.keys() & RunConfig.model_fields.keys()}).build()
+        given = {name: value for name, value in context.params.items() if name in COMMON and value is not None}
+        config = gather(None, {}, given | run_options(context)).build()
         zoo.describe(config.model.network)
         assert config.dataset.name in {entry.name for entry in catalogue()}, config.dataset
     if verb == "run" and context.params["command"]:
         assert (REPOSITORY / context.params["command"][0]).is_file(), context.params["command"]
-    return dict(context.params)
+    return dict(context.params) | run_options(context)

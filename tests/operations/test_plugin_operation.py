@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ringlet.engines.registry import create_replica
 
 from ringlet.cli.main import main
 from ringlet.data import load_dataset
+from ringlet.engines.engine import create_replica
 from ringlet.errors import SpecError, UsageError
 from ringlet.export import export_model
 from ringlet.kernels import available

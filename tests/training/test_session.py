@@ -94,7 +94,7 @@ def test_ready_made_parts_take_the_place_of_names(small_config: Callable[..., Ru
     config = small_config()
     dataset = make_dataset(config)
     spec, optimizer, comm = make_spec(config, dataset), SGD(learning_rate=0.02), SingleCommunicator()
-    session = Session(config, spec=spec, dataset=dataset, optimizer=optimizer, communicator=comm)
+    session = Session(config.replace(optimizer=optimizer), spec=spec, dataset=dataset, communicator=comm)
     assert (session.spec, session.dataset, session.comm) == (spec, dataset, comm)
     assert session.optimizer == session.given_optimizer == optimizer
 

@@ -282,7 +282,8 @@ class RunConfig:
         old, new = before.flat(), self.flat()
         found = {}
         for path in dict.fromkeys([*old, *new]):
-            if old.get(path) != new.get(path) and self._matters(tuple(path.split("."))):
+            one, other = (values.get(path, _usual(path)) for values in (old, new))
+            if one != other and self._matters(tuple(path.split("."))):
                 found[path] = (old.get(path), new.get(path))
         return found
 
@@ -347,6 +348,15 @@ class RunConfig:
     def notes(self) -> list[str]:
         """One line for each option that was set and has no effect here."""
         return list(self._notes)
+
+
+def _usual(path: str) -> Any:
+    """What an option means to a component that does not have it: its default."""
+    section, _, option = path.partition(".")
+    if BY_NAME[section].kind != "chosen":
+        return None
+    owners = BY_NAME[section].registry.options().get(option)
+    return None if owners is None else plain(next(iter(owners.values())).default)
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

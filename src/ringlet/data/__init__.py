@@ -6,12 +6,16 @@ batches ahead in one thread, with normalisation and (training only) augmentation
 
 from __future__ import annotations
 
-from ringlet.data.augmentation import Augmentation
-from ringlet.data.loader import Batch, BatchLoader, Piece
-from ringlet.data.normalization import Normalization
-from ringlet.data.registry import dataset_names, load_dataset
-from ringlet.data.requests import Dataset
-from ringlet.data.source import Source
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringlet.data.augmentation import Augmentation
+    from ringlet.data.loader import Batch, BatchLoader, Piece
+    from ringlet.data.normalization import Normalization
+    from ringlet.data.registry import dataset_names, load_dataset
+    from ringlet.data.requests import Dataset
+    from ringlet.data.source import Source
 
 __all__ = [
     "Augmentation",
@@ -24,3 +28,19 @@ __all__ = [
     "dataset_names",
     "load_dataset",
 ]
+
+_HOMES = {
+    "Augmentation": "augmentation",
+    **dict.fromkeys(("Batch", "BatchLoader", "Piece"), "loader"),
+    "Dataset": "requests",
+    "Normalization": "normalization",
+    "Source": "source",
+    **dict.fromkeys(("dataset_names", "load_dataset"), "registry"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is first used: predictions need pictures, not formats and their options."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ringlet.data' has no attribute '{name}'")
+    return getattr(import_module(f"ringlet.data.{_HOMES[name]}"), name)

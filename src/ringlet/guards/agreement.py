@@ -89,7 +89,7 @@ def software_facts(kernels: Kernels) -> dict[str, str]:
     facts = {
         "version": ringlet.__version__,
         "byte order": sys.byteorder,
-        "kernels": kernels.__name__.rpartition(".")[2] if hasattr(kernels, "__name__") else type(kernels).__name__,
+        "kernels": kernels.name,
     }
     if instruction_set is not None:
         facts["instruction set"] = str(instruction_set())
