@@ -142,7 +142,7 @@ def test_a_batch_of_masks_is_small_unless_asked_otherwise() -> None:
 def test_one_number_is_a_square_image_size() -> None:
     assert RunConfig(image_size=128).dataset.image_size == (128, 128)
     assert RunConfig(image_size=(96,)).dataset.image_size == (96, 96)
-    with pytest.raises(ConfigError, match="image_size: expected height,width or one number.* received 0,0"):
+    with pytest.raises(ConfigError, match=r"image_size: expected height,width or one number.* received 0,0"):
         RunConfig(image_size=0)
 
 
