@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringlet.cli.display import errors_console
-from ringlet.cli.downloads import DownloadDisplay
+from ringlet.cli.progress import DownloadDisplay
 from ringlet.data.catalogue import REMOTE, RemoteDataset, RemoteFile
 from ringlet.errors import EXIT_INTERRUPTED
 

@@ -84,7 +84,7 @@ def fetch_dataset(
 ) -> None:
     """Fetch a data set into the cache; an interrupted download goes on where it stopped, checksums are verified."""
     from ringlet.cli import display
-    from ringlet.cli.downloads import DownloadDisplay
+    from ringlet.cli.progress import DownloadDisplay
     from ringlet.data.download import fetch
     from ringlet.errors import InterruptedRunError
 

@@ -1,4 +1,4 @@
-"""What the command line shows: messages, tables and figures. Nothing from files reaches the terminal raw."""
+"""What the command line shows: messages, tables and metrics. Nothing from files reaches the terminal raw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -16,6 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ringlet.output_streams import check_delivered
+
+if TYPE_CHECKING:
+    from ringlet.models.spec import ModelSpec
+
 
 PLAIN_WIDTH = 160
 TERMINAL_VARIABLE = "RINGLET_TERMINAL"
@@ -162,3 +166,17 @@ def format_figure(name: str, value: float) -> str:
 def _short(name: str) -> str:
     bare = name.removeprefix("val_")
     return ("val_" if bare != name else "") + _SHORT.get(bare, bare)
+
+
+MAX_RULED_ROWS = 40
+"""Longer tables have no line between rows."""
+
+
+def layer_table(spec: ModelSpec, *, with_flops: bool = False) -> Table:
+    """One row per layer; ``with_flops`` adds the layer's name and its operations per sample."""
+    from ringlet.models.table import COLUMNS, layer_rows
+
+    rows = layer_rows(spec)
+    columns = [*COLUMNS, "FLOPs", "Name"] if with_flops else list(COLUMNS)
+    cells = [(*row.cells(), f"{row.flops:,}", row.name) if with_flops else row.cells() for row in rows]
+    return table(columns, cells, centred=True, lines=len(rows) <= MAX_RULED_ROWS)

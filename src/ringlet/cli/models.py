@@ -77,7 +77,7 @@ def _options(options: Any) -> str:
 
 def _show(spec: ModelSpec, json: bool) -> None:
     from ringlet.cli import display
-    from ringlet.cli.layers import layer_table
+    from ringlet.cli.display import layer_table
     from ringlet.models.table import layer_rows
 
     totals = {

@@ -195,7 +195,8 @@ def _unknown(name: str, offers: Offers, path: str) -> str:
     from ringlet.component import nearest
     from ringlet.config.describe import option_names
 
-    near = nearest(name, filter(offers, option_names()))
+    section = name.partition(".")[0] if "." in name else None
+    near = nearest(name, filter(offers, option_names(section) or option_names()))
     hint = f" Did you mean '--{near.replace('_', '-')}'?" if near else ""
     return f"unknown option '--{name.replace('_', '-')}'.{hint}\nSee `{path} --help`."
 

@@ -212,7 +212,7 @@ def _score(
     import json
 
     from ringlet.cli import display
-    from ringlet.cli.counter import Counter
+    from ringlet.cli.progress import Counter
     from ringlet.data.partition import bounds
     from ringlet.inference.scoring import Scorer
 
@@ -233,7 +233,7 @@ def _score(
 def _tell(request: Request, predictor: Predictor, records: list[Record], errors: list[str], seconds: float) -> None:
     """Results on stdout or in the file, errors on stderr."""
     from ringlet.cli import display
-    from ringlet.cli.counter import short_rate
+    from ringlet.cli.progress import short_rate
     from ringlet.inference.scoring import write_table
 
     description, output = predictor.description, request.output

@@ -10,7 +10,7 @@ import typer
 from ringlet.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
-    from ringlet.cli.counter import Counter
+    from ringlet.cli.progress import Counter
     from ringlet.database.contract import Database, Scored, Scoring
     from ringlet.inference.artifact import Artifact
 
@@ -114,7 +114,7 @@ def _score(database: Database, wanted: Scoring, json: bool) -> int:
 
 def _tell(wanted: Scoring, outcome: Scored, seconds: float) -> None:
     from ringlet.cli import display
-    from ringlet.cli.counter import short_rate
+    from ringlet.cli.progress import short_rate
 
     good = outcome.num_rows - outcome.num_errors - outcome.num_nulls
     nulls = f", {outcome.num_nulls:,} without a picture" if outcome.num_nulls else ""
@@ -142,7 +142,7 @@ class _Progress:
     def __call__(self, done: int, total: int) -> None:
         """So many of so many are done."""
         from ringlet.cli import display
-        from ringlet.cli.counter import Counter
+        from ringlet.cli.progress import Counter
 
         if self._counter is None:
             self._counter = Counter(display.errors_console(), "Predicting", total, "rows").__enter__()

@@ -130,7 +130,7 @@ def execute(config: RunConfig, remarks: Sequence[str], *, json: bool, verbose: b
 def _describe(session: Session, *, verbose: bool) -> None:
     """The network and the options of the run, on stderr."""
     from ringlet.cli import display
-    from ringlet.cli.layers import layer_table
+    from ringlet.cli.display import layer_table
 
     console, config, spec, dataset = display.errors_console(), session.config, session.spec, session.dataset
     display.heading(f"**** Model {spec.name}: {spec.num_parameters:,} parameters")

@@ -7,8 +7,8 @@ the environment < the command line; ``describe`` explains all options to people 
 
 from __future__ import annotations
 
-from ringlet.config.intervals import Interval, ResumePoint
 from ringlet.config.run_config import RunConfig
+from ringlet.config.sections import Interval, ResumePoint
 from ringlet.config.sources import Settings, gather, read_toml
 
 __all__ = ["Interval", "ResumePoint", "RunConfig", "Settings", "gather", "read_toml"]

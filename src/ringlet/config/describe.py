@@ -133,10 +133,11 @@ def _completed(entry: Any) -> str:
     return f"{entry.name}:" if argument is not None and argument.is_required() else str(entry.name)
 
 
-def option_names() -> list[str]:
-    """Every name under which an option can be given on the command line."""
-    found = [f"{section.name}.{row.path.partition('.')[2]}" for section in SECTIONS for row in rows(section)]
-    return [*flat_names(), *found]
+def option_names(section: str | None = None) -> list[str]:
+    """Every name under which an option can be given on the command line: flat ones, or the paths of one section."""
+    if section is None:
+        return flat_names()
+    return [row.path for row in rows(BY_NAME[section])] if section in BY_NAME else []
 
 
 # -- help -------------------------------------------------------------------------------------------------------------

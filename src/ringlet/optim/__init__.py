@@ -7,12 +7,11 @@ schedule of learning rates and reasons to stop.
 
 from typing import Any
 
-from ringlet.optim.adadelta import Adadelta
 from ringlet.optim.adam import Adam, AdamW, Nadam
 from ringlet.optim.base import OPTIMIZERS, Optimizer
 from ringlet.optim.clipping import clip_by_global_norm, clip_by_value, global_norm
 from ringlet.optim.lars import LARS, segment_squares
-from ringlet.optim.rmsprop import RMSProp
+from ringlet.optim.rmsprop import Adadelta, RMSProp
 from ringlet.optim.schedules import SCHEDULES, Decision, Schedule, parse_schedulers
 from ringlet.optim.segments import Segment, SegmentNorms, cut_segments, segments_of
 from ringlet.optim.sgd import SGD

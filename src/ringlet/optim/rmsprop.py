@@ -1,4 +1,4 @@
-"""RMSProp."""
+"""Optimizers with running means of squared gradients: RMSProp and Adadelta."""
 
 from __future__ import annotations
 
@@ -37,6 +37,45 @@ class RMSProp(Optimizer):
             parameters,
             gradients,
             state["square"],
+            learning_rate=context.learning_rate,
+            rho=self.rho,
+            epsilon=self.epsilon,
+            weight_decay=self.weight_decay,
+            decoupled=self.decoupled,
+        )
+
+
+@final
+class Adadelta(Optimizer):
+    """Steps in the units of the parameters, from running means of squared gradients and squared steps::
+
+        g' = g + weight_decay * w                      or, decoupled, first  w -= lr * weight_decay * w
+        s  = rho * s + (1 - rho) * g'²
+        u  = g' * sqrt(d + epsilon) / sqrt(s + epsilon)
+        d  = rho * d + (1 - rho) * u²
+        w -= lr * u
+
+    Zeiler, *ADADELTA: an adaptive learning rate method*, 2012 (arXiv 1212.5701), which has no rate: lr is 1.
+    """
+
+    name: ClassVar[str] = "adadelta"
+    learning_rate: float = option(1.0, "learning rate", gt=0)
+    rho: float = option(0.9, "share of the squared gradients that is kept", ge=0, lt=1)
+    epsilon: float = option(1e-6, "added to denominators", gt=0)
+    weight_decay: float = option(0.0, "weight decay", ge=0)
+    decoupled: bool = option(False, "decay weights apart from the gradient")
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """``square`` and ``delta``: running means of squared gradients and of squared steps."""
+        return ("square", "delta")
+
+    def _apply(self, parameters: Floats, gradients: Floats, state: State, context: UpdateContext) -> None:
+        context.kernels.adadelta_update(
+            parameters,
+            gradients,
+            state["square"],
+            state["delta"],
             learning_rate=context.learning_rate,
             rho=self.rho,
             epsilon=self.epsilon,
