@@ -23,7 +23,6 @@ from rich.text import Text
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "train.svg"
 COLUMNS = 118
 ARGUMENTS = ("train", "--num-epochs", "8", "--run-dir", "runs/digits")
-LEFT_OUT = re.compile(r"^  (?!model |dataset |num_epochs |optimizer |learning_rate |kernels )\w+ +: ")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]|\x1b[78=>]")
 FONT_FACE = re.compile(r"@font-face\s*\{.*?\}\s*", re.DOTALL)
 RULE_BETWEEN_ROWS = "├"
@@ -72,17 +71,11 @@ def _read(master: int) -> bytes:
 
 
 def screen_lines(output: str) -> list[str]:
-    """The lines as they stand at the end: no bars that were drawn over, no rules between rows, few parameters."""
-    lines, left_out, rules = [], False, 0
+    """The lines as they stand at the end: no bars that were drawn over, no rules between rows."""
+    lines, rules = [], 0
     for raw in output.replace("\r\n", "\n").split("\n"):
         line = CONTROL.sub("", raw.rsplit("\x1b[2K", 1)[-1]).split("\r")[-1]
         bare = CONTROL.sub("", re.sub(r"\x1b\[[0-9;]*m", "", line))
-        if LEFT_OUT.match(bare):
-            left_out = True
-            continue
-        if left_out and not bare.startswith("  "):
-            lines.append("  …")
-            left_out = False
         rules += bare.startswith(RULE_BETWEEN_ROWS)
         if bare.strip() and "━" not in bare and not (bare.startswith(RULE_BETWEEN_ROWS) and rules > 1):
             lines.append(line)

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from threading import RLock
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -342,7 +343,8 @@ class Registry(Generic[Kind]):
     def __init__(self, kind: str, *, package: str, group: plugins.Kind) -> None:
         self.kind, self._package, self._group = kind, package, group
         self._entries: dict[str, Any] = {}
-        self._loaded = False
+        self._state: Literal["new", "loading", "loaded"] = "new"
+        self._lock = RLock()
 
     def register(self, entry: Kind) -> Kind:
         """Enter a component under its ``name``; another one of that name is an error."""
@@ -460,9 +462,20 @@ class Registry(Generic[Kind]):
         return self._entries[wanted], {}
 
     def _load(self) -> None:
-        if self._loaded:
+        if self._state == "loaded":
             return
-        self._loaded = True
+        with self._lock:
+            if self._state != "new":  # by another thread, or a module of the package asks while it is imported
+                return
+            self._state = "loading"
+            try:
+                self._import_modules()
+            except BaseException:
+                self._state = "new"
+                raise
+            self._state = "loaded"
+
+    def _import_modules(self) -> None:
         package = import_module(self._package)
         names = [f"{self._package}.{module.name}" for module in iter_modules(getattr(package, "__path__", []))]
         for name in names:

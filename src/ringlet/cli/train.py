@@ -140,9 +140,10 @@ def _describe(session: Session, *, verbose: bool) -> None:
     if verbose:
         shown |= {"training.metrics": session.metrics, "engine.kernels": session.kernels.name}
         shown |= {"engine.device": session.device}
-    more = "" if verbose else " that differ from the defaults (--verbose shows all)"
-    display.heading(f"**** Options{more}:")
-    console.print(display.pairs({path: display.plain_value(value) for path, value in shown.items()}))
+    order = list(config.flat())
+    paths = sorted(shown, key=lambda path: order.index(path) if path in order else len(order))
+    display.heading("**** Options:" if verbose else "**** Options (defaults left out, --verbose shows all):")
+    console.print(display.pairs({path: display.plain_value(shown[path]) for path in paths}))
     sizes = {name: getattr(dataset, name) for name in ("train", "validation", "test")}
     display.heading(_workers_line(session))
     counts = ", ".join(f"{len(source):,} {name}" for name, source in sizes.items() if source is not None)

@@ -251,7 +251,7 @@ class RunConfig:
         for name in other:  # then the defaults are those of that component
             bare_component = type(getattr(self, name))
             default |= {
-                f"{name}.{option}": field.default
+                f"{name}.{option}": plain(field.default)
                 for option, field in bare_component.model_fields.items()
                 if not field.is_required()
             }

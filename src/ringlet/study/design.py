@@ -42,8 +42,6 @@ DEFAULT_VALIDATION_SPLIT = 0.1
 QUIET: Mapping[str, Any] = {"checkpoint_every": "never", "evaluate": False, "num_pictures": 0}
 """What runs of a study leave out unless it is asked for."""
 BACKEND_VARIABLE = "KERAS_BACKEND"
-ENGINE_NAMES = (*ENGINES.names(), *(f"keras:{backend}" for backend in BACKENDS))
-"""``native``, ``torch``, ``keras`` or ``keras:BACKEND``."""
 _MADE_UP = ("synthetic", "shapes")
 """Data sets of any size."""
 
@@ -214,8 +212,9 @@ def _step_key(model: str, batch: int) -> str:
 def resolve_engine(text: str) -> str:
     """The full name, with the backend that Keras is set to where none is given; an engine that is missing raises."""
     name = text.strip().lower()
-    if name not in ENGINE_NAMES:
-        raise UnknownNameError("engine", text, ENGINE_NAMES)
+    known = (*ENGINES.all_names(), *(f"keras:{backend}" for backend in BACKENDS))
+    if name not in known:
+        raise UnknownNameError("engine", text, known)
     engine, _, backend = name.partition(":")
     if engine == "keras":
         backend = backend or default_backend()
