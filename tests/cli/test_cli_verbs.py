@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import ringlet as package
-from ringlet.cli.display import clean, format_figure
+from ringlet.cli.display import clean, format_metric
 from ringlet.cli.main import VERBS
 from ringlet.cli.progress import PlainDisplay, create_display
 from ringlet.config.describe import rows
@@ -189,7 +189,7 @@ def test_control_characters_are_replaced(text, shown):
 
 
 def test_shares_are_shown_in_per_cent():
-    assert (format_figure("val_accuracy", 0.5), format_figure("loss", 0.5)) == ("50.00%", "0.50000")
+    assert (format_metric("val_accuracy", 0.5), format_metric("loss", 0.5)) == ("50.00%", "0.50000")
 
 
 def epoch(number: int) -> EpochFinished:

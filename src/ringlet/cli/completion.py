@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringlet.cli import known
+from ringlet.cli import completers
 from ringlet.errors import UnknownNameError
 
 EXAMPLES = (
@@ -118,7 +118,7 @@ def command() -> Any:
 BREAKS = "=:"
 """Characters at which bash cuts a word into several."""
 _WORD = re.compile(r"[a-z0-9_]+")
-_BY_METAVAR = {"RUN": known.runs, "MODEL": known.trained}
+_BY_METAVAR = {"RUN": completers.runs, "MODEL": completers.trained}
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class _Place:
     def _values(self, parameter: Any, current: str) -> list[Candidate]:
         """By the parameter's own completion, else by what its placeholder says."""
         if isinstance(parameter, _RunOption):
-            return [Candidate(*pair) for pair in known.of_run_option(parameter.name)(current)]
+            return [Candidate(*pair) for pair in completers.of_run_option(parameter.name)(current)]
         own = [item for item in parameter.shell_complete(self.context, current) if item.type == "plain"]
         if own:
             return [Candidate(item.value, item.help or "") for item in own]

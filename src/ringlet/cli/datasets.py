@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringlet.cli import known
+from ringlet.cli import completers
 
 if TYPE_CHECKING:
     from ringlet.data.catalogue import CatalogueEntry
@@ -75,7 +75,9 @@ def _plain(entry: CatalogueEntry) -> dict[str, Any]:
 def fetch_dataset(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", autocompletion=known.fetched, help="mnist, fashion-mnist, cifar10 or cifar100"),
+        typer.Argument(
+            metavar="NAME", autocompletion=completers.fetched, help="mnist, fashion-mnist, cifar10 or cifar100"
+        ),
     ],
     cache_dir: CacheDirectory = None,
     base_url: Annotated[

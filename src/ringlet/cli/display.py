@@ -152,12 +152,12 @@ _SHORT = {
 _PERCENT = ("accuracy", "top5", "top_5", "dice", "iou")
 
 
-def short_figures(figures: Mapping[str, float], prefix: str = "") -> str:
+def short_metrics(metrics: Mapping[str, float], prefix: str = "") -> str:
     """``acc: 97.25%, loss: 0.0912`` for one line."""
-    return ", ".join(f"{prefix}{_short(name)}: {format_figure(name, value)}" for name, value in figures.items())
+    return ", ".join(f"{prefix}{_short(name)}: {format_metric(name, value)}" for name, value in metrics.items())
 
 
-def format_figure(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
     """A share in per cent, anything else with five digits."""
     percent = any(part in name for part in _PERCENT)
     return f"{100 * value:.2f}%" if percent else f"{value:.5f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringlet.cli import known
+from ringlet.cli import completers
 
 if TYPE_CHECKING:
     from ringlet.data import Dataset
@@ -25,7 +25,7 @@ def evaluate(
         str | None,
         typer.Option(
             "--dataset",
-            autocompletion=known.datasets,
+            autocompletion=completers.datasets,
             help="data set with test data; default: the one it was trained on",
         ),
     ] = None,
@@ -49,15 +49,15 @@ def evaluate(
     data = _load_data(loaded, dataset or loaded.dataset_name, dataset_path, dataset_test_path)
     start = perf_counter()
     with blas_threads(threads):
-        figures = loaded.evaluate(data)
+        metrics = loaded.evaluate(data)
     seconds = perf_counter() - start
     num_samples = 0 if data.test is None else len(data.test)
     if json:
         about = {"model": str(model), "network": loaded.spec.name, "dataset": data.name, "num_samples": num_samples}
-        display.print_json({**about, "seconds": seconds, "test": figures})
+        display.print_json({**about, "seconds": seconds, "test": metrics})
         return
     display.note(f"{display.clean(loaded.spec.name)} on {num_samples:,} test samples of {display.clean(data.name)}")
-    print(f"Test: {display.short_figures(figures, 'test_')}")
+    print(f"Test: {display.short_metrics(metrics, 'test_')}")
 
 
 def _load_data(model: LoadedModel, name: str, path: str | None, test_path: str | None) -> Dataset:

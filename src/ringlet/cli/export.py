@@ -80,16 +80,16 @@ def _print(result: Export) -> None:
         f"{display.clean(result.network)}, compared with the training engine on {parity.num_samples} samples "
         f"({display.clean(parity.origin)}):"
     )
-    figures = {
+    facts = {
         "largest difference": f"{parity.largest:.1e}",
         "mean difference": f"{parity.mean:.1e}",
         "same class" if parity.dice is None else "pixels of the same class": f"{100 * parity.agreement:.2f}%",
     }
     if parity.dice is not None:
-        figures["dice between the masks"] = f"{100 * parity.dice:.2f}%"
+        facts["dice between the masks"] = f"{100 * parity.dice:.2f}%"
     if result.num_batch_norms:
-        figures["batch norms folded"] = f"{result.num_folded} of {result.num_batch_norms}"
-    console.print(display.pairs(figures))
+        facts["batch norms folded"] = f"{result.num_folded} of {result.num_batch_norms}"
+    console.print(display.pairs(facts))
     size = f"{result.artifact.num_bytes / 1e6:,.2f} MB; the model file has {result.num_model_bytes / 1e6:,.2f} MB"
     print(f"Model: {', '.join(display.clean(path) for path in result.files)} ({size})")
 

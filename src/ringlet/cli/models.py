@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringlet.cli import known
+from ringlet.cli import completers
 
 if TYPE_CHECKING:
     from ringlet.models.spec import ModelSpec
@@ -20,7 +20,8 @@ EXAMPLES = (
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", autocompletion=known.models, help="network whose layers to show")
+        str | None,
+        typer.Argument(metavar="NAME", autocompletion=completers.models, help="network whose layers to show"),
     ] = None,
     input_shape: Annotated[
         str | None, typer.Option("--input-shape", metavar="C,H,W", help="shape of an image; default: the family's")

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ringlet.cli import known
+from ringlet.cli import completers
 from ringlet.errors import UsageError
 
 COMMON = {
@@ -84,7 +84,7 @@ def _parameter(name: str, metavar: str, meaning: str) -> inspect.Parameter:
         metavar=metavar,
         rich_help_panel=PANEL,
         show_default=False,
-        autocompletion=known.of_run_option(name),
+        autocompletion=completers.of_run_option(name),
     )
     annotation = Annotated[str | None, declared]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

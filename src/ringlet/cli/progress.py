@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ringlet.cli.display import clean, is_live, short_figures
+from ringlet.cli.display import clean, is_live, short_metrics
 from ringlet.training.events import (
     EpochFinished,
     EpochStarted,
@@ -100,7 +100,7 @@ class PlainDisplay:
         rate = self._trained / max(now - self._epoch_start, 1e-9)
         label = epoch_label(event.epoch, epoch.num_epochs)
         done = f"{self._trained}/{epoch.num_samples} samples"
-        self._print(f"{label}: {done}, {rate:,.0f} samples/s, {short_figures(event.running)}", now)
+        self._print(f"{label}: {done}, {rate:,.0f} samples/s, {short_metrics(event.running)}", now)
 
     def _print(self, line: str, now: float) -> None:
         self._last_line = now
@@ -116,7 +116,7 @@ class LiveDisplay:
             TextColumn("{task.description}"),
             BarColumn(bar_width=BAR_WIDTH),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[figures]}", style="cyan"),
+            TextColumn("{task.fields[metrics]}", style="cyan"),
             console=console,
             transient=True,
             refresh_per_second=10,
@@ -132,7 +132,7 @@ class LiveDisplay:
         elif isinstance(event, StepFinished):
             self._advance(event)
         elif isinstance(event, ValidationStarted) and self._task is not None:
-            self._progress.update(self._task, figures="validating …", completed=self._trained)
+            self._progress.update(self._task, metrics="validating …", completed=self._trained)
         elif isinstance(event, EpochFinished):
             self._console.print(Text(_finished_line(event, self._staleness)), soft_wrap=True)
             for message in event.messages:
@@ -155,9 +155,9 @@ class LiveDisplay:
         self._trained, self._start = 0, self._clock()
         label = epoch_label(event.epoch, event.num_epochs)
         if self._task is None:
-            self._task = self._progress.add_task(label, total=event.num_samples, figures="")
+            self._task = self._progress.add_task(label, total=event.num_samples, metrics="")
             self._progress.start()
-        self._progress.reset(self._task, total=event.num_samples, description=label, figures="")
+        self._progress.reset(self._task, total=event.num_samples, description=label, metrics="")
 
     def _advance(self, event: StepFinished) -> None:
         self._trained += event.num_samples
@@ -166,19 +166,19 @@ class LiveDisplay:
             return
         self._last_update = now
         rate = self._trained / max(now - self._start, 1e-9)
-        text = f"{rate:,.0f} samples/s, {short_figures(event.running)}"
-        self._progress.update(self._task, completed=self._trained, figures=text)
+        text = f"{rate:,.0f} samples/s, {short_metrics(event.running)}"
+        self._progress.update(self._task, completed=self._trained, metrics=text)
 
 
 def _before_line(event: Evaluated) -> str:
-    return f"Before training: {short_figures(event.figures, 'test_')}"
+    return f"Before training: {short_metrics(event.figures, 'test_')}"
 
 
 def _finished_line(event: EpochFinished, staleness: StalenessMeasured | None) -> str:
     label = epoch_label(event.epoch, event.num_epochs)
     done = f"{event.num_samples} samples in {event.seconds:.2f} s"
     stale = f", staleness {staleness.mean:.2f} (at most {staleness.max})" if staleness is not None else ""
-    return f"{label}: {done}, {event.samples_per_second:,.0f} samples/s, {short_figures(event.figures)}{stale}"
+    return f"{label}: {done}, {event.samples_per_second:,.0f} samples/s, {short_metrics(event.figures)}{stale}"
 
 
 def short_rate(count: int, seconds: float) -> str:

@@ -77,7 +77,7 @@ def study(
         Path | None, typer.Option("--study-dir", metavar="DIR", help="default: studies/<networks>-<time>")
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells of DIR again")] = False,
-    by_epoch: Annotated[bool, typer.Option("--by-epoch", help="also print every epoch's time and figures")] = False,
+    by_epoch: Annotated[bool, typer.Option("--by-epoch", help="also print every epoch's time and metrics")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
     **values: Any,
 ) -> int:

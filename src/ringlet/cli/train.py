@@ -1,4 +1,4 @@
-"""``ringlet train``: the layer table, all parameters, live progress, then time, throughput and test figures."""
+"""``ringlet train``: the layer table, its options, live progress, then time, throughput and test metrics."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _print_result(result: RunResult) -> None:
         print(f"Throughput: {result.samples_per_second:,.2f} samples/s")
         print(f"Model: {display.clean(result.model_file)}")
     if result.test is not None:
-        print(f"Test: {display.short_figures(result.test, 'test_')}")
+        print(f"Test: {display.short_metrics(result.test, 'test_')}")
 
 
 def command() -> Any:

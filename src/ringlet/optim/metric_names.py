@@ -59,7 +59,7 @@ def resolve(name: str | None, available: Collection[str]) -> str:
     """The key in ``available`` that ``name`` means.
 
     The name itself, another name of the same metric, or for the name of a loss function the loss. Without a name: the
-    validation loss if there is one, else the training loss. Anything else is an error: watching some other figure in
+    validation loss if there is one, else the training loss. Anything else is an error: watching some other metric in
     silence is worse than none.
     """
     for candidate in _candidates(name):

@@ -182,15 +182,15 @@ class Averaging(LocalSteps):
     def _round(self, wants_to_stop: bool) -> bool:
         """Average over all ranks; gives whether one of them wants to stop. Every rank must call."""
         self._timeline.mark("wait")
-        figures = self.comm.allgather(np.array([[self._num_samples, wants_to_stop]], np.int64))
-        counts = figures[:, 0]
+        told = self.comm.allgather(np.array([[self._num_samples, wants_to_stop]], np.int64))
+        counts = told[:, 0]
         if counts.sum() > 0:
             self._timeline.mark("reduce")
             self._average((counts[self._local_ranks] / counts.sum()).tolist())
             self._timeline.mark("wait")
         self.comm.local.barrier()
         self._begin_block()
-        return bool(figures[:, 1].any())
+        return bool(told[:, 1].any())
 
     def _average(self, weights: list[float]) -> None:
         size = max((owned.elements.size for owned in (*self._owned, *self._owned_rest)), default=0)

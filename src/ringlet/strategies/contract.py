@@ -87,7 +87,7 @@ class Strategy(Protocol):
     """
 
     lockstep: bool
-    """Whether ranks meet in every step, so that its figures are those of all ranks; otherwise they are one rank's."""
+    """Whether ranks meet in every step, so that its metrics are those of all ranks; otherwise they are one rank's."""
     comm: Communicator
     num_shards: int
     """Into how many shards a global batch is cut."""
@@ -126,8 +126,8 @@ class Strategy(Protocol):
     def add(self, shard: int, num_samples: int) -> None:
         """Take gradients and running statistics of the replica as the contribution of ``shard``."""
 
-    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Figures, one row for each shard; a rank fills the rows of its shards and leaves the others zero.
+    def agree(self, metrics: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Metrics, one row for each shard; a rank fills the rows of its shards and leaves the others zero.
 
         In lockstep the rows of all ranks come back, otherwise those of this rank. The first columns are those of
         :mod:`~ringlet.strategies.finite`: all are finite if :meth:`update` is called.
@@ -146,7 +146,7 @@ class Strategy(Protocol):
     def end_step(self, step: int, *, wants_to_stop: bool) -> bool:
         """The step is over on this rank; gives whether all ranks are to stop after this very step.
 
-        Not in lockstep, where the figures tell who wants to stop: there it gives False.
+        Not in lockstep, where the metrics tell who wants to stop: there it gives False.
         """
 
     def settle(self) -> None:

@@ -3,7 +3,7 @@
 What every rank computes is looked at before anything is exchanged. Sums of finite numbers may still overflow: in the
 exchange (16 bits end early), in a norm, in the optimizer. To look at every sum and at every new parameter would cost a
 pass over memory in each step, and the ranks another meeting. A bound does instead: the norms of all contributions,
-which travel with the figures of the step, add up to more than any element of their sum. Only a step whose bound is too
+which travel with the metrics of the step, add up to more than any element of their sum. Only a step whose bound is too
 large is *doubtful*: it is made on trial, looked at, and undone on all ranks where it was not good on one of them.
 """
 
@@ -20,7 +20,7 @@ from ringlet.engines.contract import Floats
 from ringlet.optim import Segment
 
 GRADIENT_NORM, STATE_NORM = 0, 1
-"""Columns of the figures that a strategy agrees on: of each shard the norm of its gradients, and that of its running
+"""Columns of the metrics that a strategy agrees on: of each shard the norm of its gradients, and that of its running
 statistics times its samples."""
 _LARGEST_BOUND = 1e290
 """So that bounds can be added up and multiplied by numbers of samples."""
@@ -69,9 +69,9 @@ class Magnitude(NamedTuple):
     state: float = 0.0
 
     @classmethod
-    def of(cls, figures: NDArray[np.float64]) -> Magnitude:
-        """From the figures of all shards that contribute."""
-        return cls(*np.add.reduce(figures[:, : STATE_NORM + 1], axis=0).tolist())
+    def of(cls, metrics: NDArray[np.float64]) -> Magnitude:
+        """From the metrics of all shards that contribute."""
+        return cls(*np.add.reduce(metrics[:, : STATE_NORM + 1], axis=0).tolist())
 
     def is_doubtful(self, limit: float, safe: float, learning_rate: float) -> bool:
         """Whether an update may overflow.

@@ -72,10 +72,10 @@ class LocalSteps(ABC):
         """Add the replica's gradients and statistics to those of this rank's step."""
         self._pass.add(num_samples)
 
-    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Every rank knows its own figures only."""
-        self._magnitude = Magnitude.of(figures)
-        return figures
+    def agree(self, metrics: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Every rank knows its own metrics only."""
+        self._magnitude = Magnitude.of(metrics)
+        return metrics
 
     def _is_doubtful(self, learning_rate: float) -> bool:
         """Whether this rank's gradients are so large that an update with them may overflow."""

@@ -148,12 +148,12 @@ class Synchronous:
                 newest = self._pass if place == top + num_additions else self._rows[place]
                 np.add(self._rows[place - 1], newest, out=self._rows[place - 1])
 
-    def agree(self, figures: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Figures of all shards; when this returns, all ranks have finished their passes."""
+    def agree(self, metrics: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Metrics of all shards; when this returns, all ranks have finished their passes."""
         self._timeline.mark("wait")
-        self.comm.allreduce(figures, out=figures)
-        self._magnitude = Magnitude.of(figures)
-        return figures
+        self.comm.allreduce(metrics, out=metrics)
+        self._magnitude = Magnitude.of(metrics)
+        return metrics
 
     def update(self, *, step: int, learning_rate: float, num_samples: int) -> str | None:
         """Add up, exchange and update this rank's ranges; when this returns, all ranks have done so."""

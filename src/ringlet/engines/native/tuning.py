@@ -44,7 +44,7 @@ _HOPELESS = 1.5
 """An algorithm that takes this many times as long as the best one is not run again."""
 _CLEAR = 0.9
 """Only below this share of the time of the rule's algorithm another one is preferred: a choice is kept for good, and a
-busy machine shifts figures by less. So near ties go the same way everywhere."""
+busy machine shifts times by less. So near ties go the same way everywhere."""
 
 _GENERATION = "5"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""

@@ -7,19 +7,23 @@ and may end in a data set whose shapes to use: ``vgg16_cifar10``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from ringlet import plugins
 from ringlet.errors import ConfigError, SpecError, UnknownNameError, show
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo import chains, densenet, inception, resnet, unet
 from ringlet.models.zoo.member import DATASET_FORMS, Member
 from ringlet.operations.attributes import MAX_EXTENT, Shape, check_shape, is_integer
 
 __all__ = ["Member", "create", "describe", "names"]
 
-_FAMILIES = (chains, resnet, inception, densenet, unet)
-_MEMBERS: Mapping[str, Member] = {member.name: member for family in _FAMILIES for member in family.MEMBERS}
+_FAMILIES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+"""Every module here; those that have ``MEMBERS`` add them."""
+_MEMBERS: Mapping[str, Member] = {
+    member.name: member for family in _FAMILIES for member in getattr(family, "MEMBERS", ())
+}
 _KEYS: Mapping[str, str] = {name.replace("_", ""): name for name in _MEMBERS}
 
 
