@@ -108,9 +108,11 @@ def layers() -> Drawing:
     d = Drawing(960, 60 + 42 * len(rows), "Layers of packages: imports point downwards")
     for number, row in enumerate(rows):
         names = [name.strip().removeprefix("ringlet.") for name in row.split("|")]
-        y, width = 36 + 42 * number, 640 / len(names)
-        for place, name in enumerate(names):
-            d.box(60 + place * width, y, width - 10, 34, name, kind="cool" if len(names) > 1 else "box")
+        x, letters = 60.0, sum(len(name) + 2 for name in names)
+        for name in names:
+            width = 640 * (len(name) + 2) / letters if len(names) > 3 else 640 / len(names)
+            d.box(x, 36 + 42 * number, width - 10, 34, name, kind="cool" if len(names) > 1 else "box")
+            x += width
     d.arrow((760, 40), (760, 30 + 42 * len(rows)))
     d.text(778, 60, "may import", anchor="start", kind="small")
     d.text(778, 80, "what is below,", anchor="start", kind="small")
