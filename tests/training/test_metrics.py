@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ringlet.errors import DataError, UnknownNameError, UsageError
 from ringlet.kernels import load
-from ringlet.optim.metric_names import METRIC_NAMES
+from ringlet.optim.metric_names import METRIC_NAMES, canonical_name, split_losses
 from ringlet.training.metric_sums import Meter
-from ringlet.training.metrics import MetricSum, accuracy, canonical_name, metric, names, split_losses
+from ringlet.training.metrics import MetricSum, accuracy, metric, names
 
 NUM_SAMPLES = 40
 NUM_CLASSES = 10

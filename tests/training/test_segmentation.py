@@ -14,8 +14,8 @@ from ringlet import RunConfig, Trainer, load_model
 from ringlet.data import Dataset, load_dataset
 from ringlet.data.builtin import ShapesSource
 from ringlet.errors import ConfigError, DataError, SpecError
+from ringlet.optim.metric_names import split_losses
 from ringlet.training.components import make_augmentation
-from ringlet.training.metrics import split_losses
 from ringlet.training.session import Session
 
 SMALL: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import cache
 
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
 
@@ -87,6 +88,7 @@ def _candidates(name: str | None) -> list[str]:
     return candidates
 
 
+@cache
 def canonical_name(name: str) -> str:
     """The own name of a metric: ``categorical_accuracy`` (in any case) is ``accuracy``."""
     key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.engines.contract import Replica, StepOutput
+from ringlet.optim.metric_names import canonical_name
 from ringlet.strategies.finite import GRADIENT_NORM, STATE_NORM, first_not_finite, norm_bound
-from ringlet.training.metrics import MetricSum, canonical_name, metric
+from ringlet.training.metrics import MetricSum, metric
 
 _INTERRUPTED, _BAD_LOSS = 2, 3
 _NUM_FLAGS = 4

@@ -13,17 +13,16 @@ numbers, classes ``(n,)`` or per pixel ``(n, H, W)``; or floats of the shape of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.errors import DataError, UnknownNameError, UsageError
+from ringlet.errors import DataError, UsageError
 from ringlet.kernels.contract import DICE_SMOOTH
-from ringlet.optim.metric_names import LOSS_ALIASES, LOSS_NAMES, METRIC_ALIASES
+from ringlet.optim.metric_names import canonical_name
 
 Array = NDArray[Any]
 Metric = Callable[[Array, Array], tuple[float, int]]
@@ -118,40 +117,9 @@ def names() -> list[str]:
     return list(_METRICS)
 
 
-@cache
-def canonical_name(name: str) -> str:
-    """The own name of a metric: ``categorical_accuracy`` (in any case) is ``accuracy``."""
-    key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())
-    if key in _METRICS:
-        return key
-    if key in LOSS_NAMES or key in LOSS_ALIASES:
-        raise UsageError(
-            f"'{name}' is a loss, not a metric: the loss is always reported. Metrics: {', '.join(_METRICS)}"
-        )
-    raise UnknownNameError("metric", name, _METRICS)
-
-
 def metric(name: str) -> Metric:
     """The metric called ``name``, or one of its other names."""
     return _METRICS[canonical_name(name)]
-
-
-def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]:
-    """Take ``categorical_accuracy,categorical_cross_entropy`` apart: (the loss or None, the metrics' own names).
-
-    What can only be a loss is the loss; without one, the last name that can be both (``mse``, ``mae``, ``dice``).
-    """
-    parts = functions.split(",") if isinstance(functions, str) else functions
-    given = [name.strip().lower() for name in parts if name.strip()]
-    only_losses = [name for name in given if name in LOSS_ALIASES or (name in LOSS_NAMES and name not in _METRICS)]
-    losses = only_losses or [name for name in given if name in LOSS_NAMES][-1:]
-    if len(losses) > 1:
-        raise UsageError(f"one loss can be minimised, but {len(losses)} are given: {', '.join(losses)}")
-    unknown = [name for name in given if name not in LOSS_NAMES and METRIC_ALIASES.get(name, name) not in _METRICS]
-    if not losses and unknown:
-        raise UnknownNameError("loss", unknown[-1], LOSS_NAMES)
-    metrics = list(dict.fromkeys(canonical_name(name) for name in given if name not in losses))
-    return (LOSS_ALIASES.get(losses[0], losses[0]) if losses else None), metrics
 
 
 @dataclass
