@@ -182,7 +182,8 @@ class Component(BaseModel):
     @classmethod
     def _problem(cls, error: Mapping[str, Any]) -> Problem:
         name = str(error["loc"][0]) if error["loc"] else ""
-        return Problem(name, explain(error, cls.title(), list(cls.model_fields)))
+        text = explain(error, cls.title(), list(cls.model_fields))
+        return Problem(name, f"{text}: {forms(cls)}" if error["type"] == "missing" and name == cls.argument else text)
 
 
 def problem_of(owner: type[Component], name: str, value: Any) -> str | None:
