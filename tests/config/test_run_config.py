@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ringlet import RunConfig
 from ringlet.config import Interval, gather
-from ringlet.config.aliases import WITHOUT_EFFECT
-from ringlet.config.run_config import flat_names, locate, paths
+from ringlet.config.names import WITHOUT_EFFECT, flat_names, locate, paths
 from ringlet.errors import ConfigError
 from ringlet.optim import LARS, SCHEDULES
 

@@ -61,7 +61,7 @@ def of_run_option(name: str) -> Completer:
         if name in OWN_COMPLETERS:
             return OWN_COMPLETERS[name](incomplete)
         from ringlet.config.describe import metavar, option_values
-        from ringlet.config.run_config import annotation_of, locate
+        from ringlet.config.names import annotation_of, locate
 
         alias, values = locate(name), option_values(name)
         takes_several = alias is not None and metavar(annotation_of(alias.path)) == "NAME,…"

@@ -206,7 +206,7 @@ class _Place:
         offers = getattr(self.command, "offers", None)
         if offers is None or not name.startswith("--"):
             return None
-        from ringlet.config.run_config import is_flag, locate
+        from ringlet.config.names import is_flag, locate
 
         own = name[2:].replace("-", "_")
         if not offers(own) or locate(own) is None:

@@ -169,8 +169,7 @@ def split_run_options(
 
 def _taken(name: str, value: str | None, words: Any, offers: Offers, path: str) -> tuple[str, Any]:
     """The option's own spelling and its value: what was given, the next word, or on and off."""
-    from ringlet.config.aliases import WITHOUT_EFFECT
-    from ringlet.config.run_config import is_flag, locate
+    from ringlet.config.names import WITHOUT_EFFECT, is_flag, locate
 
     positive = name.removeprefix("no_")
     for candidate in (name, positive):
@@ -192,8 +191,8 @@ def _taken(name: str, value: str | None, words: Any, offers: Offers, path: str) 
 
 
 def _unknown(name: str, offers: Offers, path: str) -> str:
-    from ringlet.component import nearest
     from ringlet.config.describe import option_names
+    from ringlet.option_text import nearest
 
     section = name.partition(".")[0] if "." in name else None
     near = nearest(name, filter(offers, option_names(section) or option_names()))

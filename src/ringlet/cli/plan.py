@@ -191,7 +191,7 @@ def _is_offered(name: str) -> bool:
 
 
 def _path(name: str) -> tuple[str, ...]:
-    from ringlet.config.run_config import locate
+    from ringlet.config.names import locate
 
     alias = locate(name)
     return ("",) if alias is None else alias.path

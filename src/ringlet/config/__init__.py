@@ -1,8 +1,9 @@
 """RunConfig: one validated description of a run, made of the options that components own.
 
-``sections`` lists what a configuration consists of, ``aliases`` the other names of options, ``run_config`` joins values
-under any name into a configuration and refuses contradictions; ``sources`` gathers values from defaults < a TOML file <
-the environment < the command line; ``describe`` explains all options to people and programs.
+Takes values under any of their names, gives components. ``sections`` lists what a configuration consists of, ``names``
+knows where an option stands, ``assembly`` makes components of values and collects what is wrong, ``run_config`` is the
+result; ``sources`` gathers values from defaults < a TOML file < the environment < the command line; ``describe``
+explains all options to people and programs.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from ringlet.component import Component, bare, choices, plain
-from ringlet.config.aliases import ALIASES, WITHOUT_EFFECT
-from ringlet.config.run_config import RunConfig, annotation_of, flat_names, locate
+from ringlet.component import Component, plain
+from ringlet.config.names import ALIASES, WITHOUT_EFFECT, annotation_of, flat_names, locate
+from ringlet.config.run_config import RunConfig
 from ringlet.config.sections import BY_NAME, SECTIONS, Section
+from ringlet.option_text import bare, choices
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WIDTH = 100

@@ -10,11 +10,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ringlet.component import shown
-from ringlet.config.aliases import WITHOUT_EFFECT
-from ringlet.config.run_config import Given, RunConfig, flat_names, from_text, locate, typed, unknown_option
+from ringlet.config.assembly import Given
+from ringlet.config.names import WITHOUT_EFFECT, flat_names, from_text, locate, typed, unknown_option
+from ringlet.config.run_config import RunConfig
 from ringlet.config.sections import BY_NAME
 from ringlet.errors import ConfigError
+from ringlet.option_text import shown
 
 ENVIRONMENT_PREFIX = "RINGLET_"
 MAX_CONFIG_BYTES = 1 << 20

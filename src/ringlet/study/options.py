@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ringlet.component import Component, OptionError, Problem, bare, option, parse_text, shown
+from ringlet.component import Component, OptionError, Problem, option
 from ringlet.config import RunConfig, gather, read_toml
-from ringlet.config.aliases import WITHOUT_EFFECT
-from ringlet.config.run_config import locate, typed, unknown_option
+from ringlet.config.names import WITHOUT_EFFECT, locate, typed, unknown_option
 from ringlet.errors import ConfigError
+from ringlet.option_text import bare, parse_text, shown
 
 AUTO, ALL = "auto", "all"
 MAX_RUNS = 10_000

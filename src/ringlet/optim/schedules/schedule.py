@@ -6,12 +6,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast, final
 
-from ringlet.component import key, nearest, parse_text
+from ringlet.component import key
 from ringlet.errors import ConfigError
 from ringlet.optim.metric_names import resolve
 from ringlet.optim.schedules.base import SCHEDULES, Decision, Rule, Span, Time
 from ringlet.optim.schedules.monitors import Memory, Monitor, Reading, ReduceOnPlateau, fresh_memory
 from ringlet.optim.schedules.rates import Rate, WarmUp
+from ringlet.option_text import nearest, parse_text
 
 _FORMAT = 1
 
