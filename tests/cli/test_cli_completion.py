@@ -32,7 +32,7 @@ ANSWERS = {
     "verb": ["train"],
     "option": ["--optimizer"],
     "underscore": ["--batch-size"],
-    "value": ["adadelta", "adam", "adamw"],
+    "value": ["adam", "adamw", "adadelta"],
     "value behind =": ["native"],
     "nothing behind =": ["openvino", "onnx", "torch", "keras"],
     "model": ["resnet152"],
