@@ -5,6 +5,9 @@ or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.
 large picture is made: one band (red, green, …) after the other is converted, strip by strip, and resized, which takes
 one byte per pixel beside the picture itself. The results are, bit for bit, those of Pillow's ``convert`` and ``resize``
 of the whole picture, since converting concerns each pixel alone and resizing each band alone.
+
+Pictures are shown upright: the EXIF orientation of a file is applied to the small result, so that turning takes no
+memory either. All sizes that leave this module are those of the upright picture.
 """
 
 from __future__ import annotations
@@ -185,6 +188,45 @@ def _in_mode(image: Image, mode: str, shift: int = 8) -> Image:
     return image if image.mode == mode else image.convert(mode)
 
 
+# -- upright, as cameras say ------------------------------------------------------------------------------------------
+_ORIENTATION_TAG = 0x0112
+_TURNED = (5, 6, 7, 8)
+"""Orientations that exchange width and height."""
+_ROWS_REVERSED, _COLUMNS_REVERSED = (3, 4, 7, 8), (2, 3, 6, 7)
+
+
+def orientation(image: Image) -> int:
+    """How the stored pixels must be turned, 1 (not at all) to 8, as EXIF counts; nothing is decoded for it.
+
+    Pillow turns TIFF files by itself when it decodes them. What cannot be understood does not count.
+    """
+    import PIL.Image
+
+    if image.format == "TIFF":
+        return 1
+    try:
+        found = PIL.Image.Image.getexif(image).get(_ORIENTATION_TAG, 1)  # that of PNG files would decode them first
+    except Exception:  # damaged EXIF raises a wide variety of types, and the picture may well be fine
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def upright_size(image: Image) -> tuple[int, int]:
+    """Width and height of the picture when it is upright."""
+    return _exchanged(image.size, orientation(image))
+
+
+def _exchanged(size: tuple[int, int], turn: int) -> tuple[int, int]:
+    return (size[1], size[0]) if turn in _TURNED else size
+
+
+def _upright(values: NDArray[Any], turn: int) -> NDArray[Any]:
+    """A view of pixels (H, W) or (H, W, C) as stored, turned."""
+    values = values.swapaxes(0, 1) if turn in _TURNED else values
+    values = values[::-1] if turn in _ROWS_REVERSED else values
+    return values[:, ::-1] if turn in _COLUMNS_REVERSED else values
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 def list_images(folder: Path) -> list[Path]:
     """The image files directly in a folder, by name; hidden files are left out."""
@@ -196,10 +238,11 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def natural_shape(path: Path) -> tuple[int, int, int]:
-    """(channels, height, width) of an image as stored: one channel for grey, three for everything else."""
+    """(channels, height, width) of an upright image: one channel for grey, three for everything else."""
     with open_image(path) as image:
         channels = 1 if image.mode in ("1", "L", "LA", "I", "F") or is_sixteen_bit(image) else 3
-        return channels, image.height, image.width
+        width, height = upright_size(image)
+        return channels, height, width
 
 
 def common_shape(
@@ -223,8 +266,8 @@ def read_image(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
 def decode_image(content: bytes, shape: tuple[int, ...], what: Path | str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """The image in ``content`` as bytes (H, W, C), for ``shape`` (C, H, W), and the height and width that it had."""
     with identify(content, what) as image:
-        size = image.height, image.width
-        return np.ascontiguousarray(np.moveaxis(_decode_image(image, what, shape), 0, 2)), size
+        width, height = upright_size(image)
+        return np.ascontiguousarray(np.moveaxis(_decode_image(image, what, shape), 0, 2)), (height, width)
 
 
 def read_mask(path: Path, size: tuple[int, int], meaning: MaskMeaning = BINARY) -> NDArray[Any]:
@@ -241,20 +284,34 @@ def read_pair(
 ) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """An image and its mask; the mask may be smaller or larger than the image, but not of other proportions."""
     with open_image(image_path) as image, open_image(mask_path) as mask:
-        (width, height), (mask_width, mask_height) = image.size, mask.size
-        if abs(width * mask_height - height * mask_width) > max(width, height, mask_width, mask_height):
+        (width, height), (mask_width, mask_height) = upright_size(image), upright_size(mask)
+        if not _same_proportions((width, height), (mask_width, mask_height)):
+            fits_stored = _same_proportions(image.size, mask.size) and orientation(image) != orientation(mask)
             raise DataError(
                 f"{mask_path}: a mask of {mask_width} x {mask_height} pixels for an image of {width} x {height} "
-                f"({image_path.name}): expected the same proportions. Is it the mask of another image?"
+                f"({image_path.name}): expected the same proportions. "
+                + (_TURNED_APART if fits_stored else "Is it the mask of another image?")
             )
         return _decode_image(image, image_path, shape), _decode_mask(mask, mask_path, (shape[1], shape[2]), meaning)
+
+
+_TURNED_APART = (
+    "They fit as stored, but EXIF orientation turns only one of them: make the mask of the upright picture, or remove "
+    "that orientation"
+)
+
+
+def _same_proportions(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    return abs(size[0] * other[1] - size[1] * other[0]) <= max(*size, *other)
 
 
 def _decode_image(image: Image, path: Path | str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     channels, height, width = shape
     try:
-        reduce_to(image, (width, height), path)
-        values = np.asarray(scaled(image, _MODES[channels], (width, height)), dtype=np.uint8)
+        turn = orientation(image)
+        size = _exchanged((width, height), turn)
+        reduce_to(image, size, path)
+        values = _upright(np.asarray(scaled(image, _MODES[channels], size), dtype=np.uint8), turn)
     except RingletError:
         raise
     except Exception as error:  # decoders raise a wide variety of types on damaged files
@@ -266,10 +323,12 @@ def _decode_mask(image: Image, path: Path, size: tuple[int, int], meaning: MaskM
     height, width = size
     try:
         check_decodable(image, path)
+        turn = orientation(image)
         plain = _plain_mask(image, path, classes=meaning.num_classes > 2)
-        if plain.size != (width, height):
-            plain = plain.resize((width, height), resample=_NEAREST)
-        values = np.asarray(plain)
+        stored_size = _exchanged((width, height), turn)
+        if plain.size != stored_size:
+            plain = plain.resize(stored_size, resample=_NEAREST)
+        values = _upright(np.asarray(plain), turn)
     except RingletError:
         raise
     except Exception as error:  # as above
