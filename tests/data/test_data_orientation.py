@@ -10,7 +10,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from ringlet.data import load_dataset
-from ringlet.data.images import BINARY, decode_image, read_image, read_mask, read_pair
+from ringlet.data.images import decode_image, read_image, read_mask, read_pair
+from ringlet.data.masks import BINARY
 from ringlet.errors import DataError
 
 KINDS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "TIFF": "tif"}

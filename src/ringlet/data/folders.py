@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ringlet.data.images import BINARY, MaskMeaning, common_shape, list_images, read_image, read_mask, read_pair
+from ringlet.data.images import common_shape, list_images, read_image, read_mask, read_pair
+from ringlet.data.masks import BINARY, MaskMeaning
 from ringlet.data.requests import PART_NAMES, Parts, Request, split_folders, subfolder
 from ringlet.data.source import Indices, Samples, Source, Task, cached
 from ringlet.errors import DataError

@@ -13,7 +13,6 @@ memory either. All sizes that leave this module are those of the upright picture
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data.bounded import check_decodable, identify, open_image, reduce_to
+from ringlet.data.masks import BINARY, MaskMeaning
 from ringlet.errors import DataError, RingletError
 
 if TYPE_CHECKING:
@@ -30,85 +30,6 @@ if TYPE_CHECKING:
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _NEAREST, _BILINEAR = 0, 2  # PIL.Image.Resampling by number: Pillow is imported only when an image is read
-
-
-# -- what the pixels of a mask mean -----------------------------------------------------------------------------------
-_LIGHT = 128
-_SHOWN = 6
-
-
-@dataclass(frozen=True)
-class MaskMeaning:
-    """How many classes masks hold; ``asked`` says that the user gave the number."""
-
-    num_classes: int = 1
-    asked: bool = False
-
-    @classmethod
-    def of(cls, num_classes: int | None) -> MaskMeaning:
-        """The meaning for a number of classes that may not have been given: then object or background."""
-        return cls() if num_classes is None else cls(num_classes, asked=True)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, as far as they are known."""
-        return {1: ("object",), 2: ("background", "object")}.get(self.num_classes, ())
-
-    def target_shape(self, height: int, width: int) -> tuple[int, ...]:
-        """Shape of one target."""
-        return (1, height, width) if self.num_classes == 1 else (height, width)
-
-    @property
-    def dtype(self) -> type[np.float32] | type[np.int64]:
-        """Type of the targets."""
-        return np.float32 if self.num_classes == 1 else np.int64
-
-    def target(self, values: NDArray[Any], what: object, *, indices: bool = False) -> NDArray[Any]:
-        """The target made of a mask's values ``(H, W)``; ``indices``: they are certainly not grey values."""
-        if self.num_classes == 1 and not self.asked:
-            _refuse_classes(values, what, indices=indices)
-        if self.num_classes <= 2:
-            is_object = values != 0 if indices else binarize(values)
-            return is_object[None].astype(np.float32) if self.num_classes == 1 else is_object.astype(np.int64)
-        return self._classes(values, what)
-
-    def _classes(self, values: NDArray[Any], what: object) -> NDArray[np.int64]:
-        classes = values.astype(np.int64)
-        if values.dtype.kind == "f" and (classes != values).any():
-            raise DataError(f"{what}: a mask with fractions: expected the class of every pixel, a whole number")
-        wrong = classes[(classes < 0) | (classes >= self.num_classes)]
-        if wrong.size:
-            raise DataError(
-                f"{what}: {wrong.size:,} pixels have values such as {wrong.flat[0]}: expected classes 0 … "
-                f"{self.num_classes - 1}, as num_classes = {self.num_classes} says"
-            )
-        return classes
-
-
-BINARY = MaskMeaning()
-"""Object or background; masks that look like several classes are refused."""
-
-
-def binarize(mask: NDArray[Any]) -> NDArray[np.bool_]:
-    """Object or background: floating values above one half; grey values from 128 up; class indices other than 0."""
-    if mask.dtype.kind == "f":
-        return np.asarray(mask > 0.5)
-    if mask.dtype.kind == "b" or mask.size == 0:
-        return mask.astype(bool)
-    return np.asarray(mask >= (_LIGHT if mask.max() >= _LIGHT else 1))
-
-
-def _refuse_classes(values: NDArray[Any], what: object, *, indices: bool) -> None:
-    """Refuse to merge what looks like several classes into one object, unless that was asked for."""
-    if values.dtype.kind not in "iu" or values.size == 0 or (not indices and values.max() >= _LIGHT):
-        return
-    found = np.unique(values)
-    if len(found) > 2:
-        shown = ", ".join(map(str, found[:_SHOWN])) + (" …" if len(found) > _SHOWN else "")
-        raise DataError(
-            f"{what}: a mask with {len(found)} different values ({shown}): is it one of several classes? Give "
-            f"num_classes, at least {int(found[-1]) + 1}, to learn them, or num_classes = 1 to take all but 0 as object"
-        )
 
 
 # -- another mode and size, strip by strip ----------------------------------------------------------------------------
@@ -273,7 +194,7 @@ def decode_image(content: bytes, shape: tuple[int, ...], what: Path | str) -> tu
 def read_mask(path: Path, size: tuple[int, int], meaning: MaskMeaning = BINARY) -> NDArray[Any]:
     """The mask of 0 and 1 (1, H, W), or the class of every pixel (H, W).
 
-    In palette images the index counts: 0 is background. For grey and colour see :class:`MaskMeaning`.
+    In palette images the index counts: 0 is background. For grey and colour see :mod:`ringlet.data.masks`.
     """
     with open_image(path) as image:
         return _decode_mask(image, path, size, meaning)
@@ -295,6 +216,7 @@ def read_pair(
         return _decode_image(image, image_path, shape), _decode_mask(mask, mask_path, (shape[1], shape[2]), meaning)
 
 
+_LOSSY = ("JPEG", "WEBP")
 _TURNED_APART = (
     "They fit as stored, but EXIF orientation turns only one of them: make the mask of the upright picture, or remove "
     "that orientation"
@@ -324,19 +246,25 @@ def _decode_mask(image: Image, path: Path, size: tuple[int, int], meaning: MaskM
     try:
         check_decodable(image, path)
         turn = orientation(image)
-        plain = _plain_mask(image, path, classes=meaning.num_classes > 2)
+        plain = _plain_mask(image, path, meaning)
+        indices = plain.mode == "P"
+        meaning.check(
+            lambda: (np.asarray(strip) for _, strip in strips(plain)),
+            path,
+            indices=indices,
+            lossy=image.format in _LOSSY,
+        )
         stored_size = _exchanged((width, height), turn)
-        if plain.size != stored_size:
-            plain = plain.resize(stored_size, resample=_NEAREST)
-        values = _upright(np.asarray(plain), turn)
+        resized = plain if plain.size == stored_size else plain.resize(stored_size, resample=_NEAREST)
+        values = _upright(np.asarray(resized), turn)
     except RingletError:
         raise
     except Exception as error:  # as above
         raise DataError(f"{path}: damaged mask ({error})") from error
-    return meaning.target(values, path, indices=plain.mode == "P")
+    return meaning.target(values, path, indices=indices, checked=True)
 
 
-def _plain_mask(image: Image, path: Path, *, classes: bool) -> Image:
+def _plain_mask(image: Image, path: Path, meaning: MaskMeaning) -> Image:
     """The mask with one number per pixel."""
     image.load()
     if image.mode in ("P", "1", "L", "I"):
@@ -344,12 +272,28 @@ def _plain_mask(image: Image, path: Path, *, classes: bool) -> Image:
     if is_sixteen_bit(image):
         largest = max(int(values16(strip).max(initial=0)) for _, strip in strips(image))
         return to_grey(image, shift=0 if largest < 256 else 8)
-    if classes and any(_is_coloured(strip) for _, strip in strips(image)):
-        raise DataError(
-            f"{path}: a mask in colours: several classes are read from palette images or grey values, class k as k. "
-            "Store the masks like that"
-        )
-    return to_grey(image)
+    if image.mode in ("LA", "RGBA") and _is_in_alpha(image):
+        return image.getchannel("A")
+    if not any(_is_coloured(strip) for _, strip in strips(image)):
+        return to_grey(image)
+    meaning.check_colours(lambda: (np.asarray(strip.convert("RGB")) for _, strip in strips(image)), path)
+    return _brightest_band(image)
+
+
+def _is_in_alpha(image: Image) -> bool:
+    """Whether the picture has one colour and is transparent in places: then these are the mask."""
+    *colours, alpha = (image.getchannel(band).getextrema() for band in image.getbands())
+    return all(low == high for low, high in colours) and alpha[0] != alpha[1]
+
+
+def _brightest_band(image: Image) -> Image:
+    """The largest of red, green and blue for each pixel: 0 for black alone."""
+    import PIL.Image
+
+    brightest = PIL.Image.new("L", image.size)
+    for top, strip in strips(image):
+        brightest.paste(PIL.Image.fromarray(np.asarray(strip.convert("RGB")).max(axis=2)), (0, top))
+    return brightest
 
 
 def _is_coloured(image: Image) -> bool:

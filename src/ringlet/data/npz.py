@@ -10,7 +10,7 @@ file holds all parts; without, it holds one.
 Layout of inputs: (n, h, w) are images of one channel. Of four axes, the one of length 1, 3 or 4 is the channel; when
 both the second and the last qualify or neither does, the second is (NCHW), unless ``input_shape`` says otherwise.
 (n, f) are plain features. Targets: integers (n,) or (n, 1) are classes; (n, k) is one-hot; (n, h, w), (n, 1, h, w) or
-(n, h, w, 1) are masks: see :class:`ringlet.data.images.MaskMeaning`.
+(n, h, w, 1) are masks: see :mod:`ringlet.data.masks`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data import bounded
-from ringlet.data.images import MaskMeaning
+from ringlet.data.masks import MaskMeaning
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.data.requests import Parts, Request
 from ringlet.data.source import ArraySource, Indices, Samples, Source, Task, as_inputs, check_labels, gather
