@@ -161,21 +161,18 @@ def list_images(folder: Path) -> list[Path]:
 def natural_shape(path: Path) -> tuple[int, int, int]:
     """(channels, height, width) of an upright image: one channel for grey, three for everything else."""
     with open_image(path) as image:
-        channels = 1 if image.mode in ("1", "L", "LA", "I", "F") or is_sixteen_bit(image) else 3
         width, height = upright_size(image)
-        return channels, height, width
+        return 1 if is_grey(image) else 3, height, width
 
 
-def common_shape(
-    first: Path, input_shape: tuple[int, ...] | None, image_size: tuple[int, int] | None
-) -> tuple[int, ...]:
-    """What all images become: ``input_shape``, else the first image's channels at ``image_size`` or its own size."""
-    if input_shape is None:
-        channels, height, width = natural_shape(first)
-        return (channels, *(image_size or (height, width)))
-    if len(input_shape) != 3 or input_shape[0] not in _MODES:
-        raise DataError(f"images cannot have shape {input_shape}: expected (1, H, W), (3, H, W) or (4, H, W)")
-    return input_shape
+def is_grey(image: Image) -> bool:
+    """Whether the picture has no colours, by its mode."""
+    return image.mode in ("1", "L", "LA", "I", "F") or is_sixteen_bit(image)
+
+
+def has_transparency(image: Image) -> bool:
+    """Whether parts of the picture may be transparent."""
+    return image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
 
 
 def read_image(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:

@@ -61,7 +61,7 @@ def load_dataset(
     limited = _resized(_limited(parts, request), chosen, request)
     _check_shape(limited.train, request)
     train, validation = _with_validation(limited, seed, chosen.validation_split, chosen.test_as_validation)
-    return Dataset(label, train, validation, limited.test, limited.class_names, limited.normalization)
+    return Dataset(label, train, validation, limited.test, limited.class_names, limited.normalization, limited.remarks)
 
 
 def _set(options: dict[str, Any]) -> dict[str, Any]:

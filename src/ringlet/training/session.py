@@ -85,6 +85,7 @@ class Session:
         self.remarks = config.notes() + components.check_workers(config, comm)
         # data, network, loss and metrics
         self.dataset = components.make_dataset(config) if dataset is None else dataset
+        self.remarks += self.dataset.remarks
         self.global_batch_size = components.samples_per_step(config, self.dataset, comm)
         self.remarks += components.oversized_batch(len(self.dataset.train), self.global_batch_size)
         self.spec = components.make_spec(config, self.dataset) if spec is None else spec
