@@ -95,3 +95,14 @@ def test_a_broken_file_is_left_to_its_reader(pets: Path) -> None:
     assert dataset.remarks[0].startswith("8 pictures have 3 sizes")
     with pytest.raises(DataError, match=r"2\.png: not a readable image"):
         dataset.train.read(np.arange(9))
+
+
+def test_an_empty_class_folder_is_reported_and_keeps_its_number(pets: Path) -> None:
+    (pets / "ape").mkdir()
+    save(pets / "cow" / "inner" / "0.png", "RGB", (60, 60))
+    dataset = load_dataset(f"folder:{pets}", image_size=8)
+    assert dataset.class_names == ("ant", "ape", "bee", "cow")
+    assert set(dataset.train.read(np.arange(9))[1].tolist()) == {0, 2}
+    assert dataset.remarks[-1].startswith(
+        "2 of 4 class folders for training have no pictures directly in them: 'ape' (class 1), 'cow' (class 3). "
+    )

@@ -1,6 +1,7 @@
 """Image files in folders: one subfolder per class, or images with masks.
 
-Classes: ``train/CLASS/*.png`` (and ``val``, ``test``), or ``CLASS/*.jpg``, numbered in the order of their names.
+Classes: ``train/CLASS/*.png`` (and ``val``, ``test``), or ``CLASS/*.jpg``, numbered in the order of their names. Every
+folder that is not hidden counts, also one without pictures, so that a number does not depend on the content.
 
 Masks: ``images/`` beside ``masks/``, or ``NAME.jpg`` beside ``NAME_mask.gif``. The mask of ``NAME.ext`` is ``NAME`` or
 ``NAME_mask`` with any image extension. Where ``train``, ``val`` and ``test`` are told apart, they may lie above
@@ -25,8 +26,10 @@ from ringlet.data.source import Indices, Samples, Source, Task, cached
 from ringlet.data.survey import common_shape
 from ringlet.errors import DataError
 
-
 # -- a folder per class -----------------------------------------------------------------------------------------------
+_MAX_SHOWN = 6
+
+
 class ClassFolderSource:
     """Image files and their classes, decoded when read."""
 
@@ -66,7 +69,13 @@ def load_folders(request: Request) -> Parts:
 
     known = {folder: source(*_list_samples(folder, classes)) for folder in {folders.validation, folders.test} if folder}
     validation, test = (known[folder] if folder else None for folder in (folders.validation, folders.test))
-    return Parts(source(paths, labels), test, validation, class_names=classes, remarks=tuple(remarks))
+    return Parts(
+        source(paths, labels),
+        test,
+        validation,
+        class_names=classes,
+        remarks=(*remarks, *_without_pictures(classes, labels)),
+    )
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
@@ -77,6 +86,19 @@ def class_names(folder: Path) -> tuple[str, ...]:
             f"no class folders in {folder}: expected CLASS/*.png, images/ with masks/, or NAME_mask.ext files"
         )
     return names
+
+
+def _without_pictures(classes: tuple[str, ...], labels: list[int]) -> list[str]:
+    """A remark about class folders that hold no pictures."""
+    found = set(labels)
+    empty = [f"'{name}' (class {label})" for label, name in enumerate(classes) if label not in found]
+    if not empty:
+        return []
+    shown = ", ".join(empty[:_MAX_SHOWN]) + (" …" if len(empty) > _MAX_SHOWN else "")
+    return [
+        f"{len(empty):,} of {len(classes):,} class folders for training have no pictures directly in them: {shown}. "
+        "They count as classes without samples; remove them if they are none"
+    ]
 
 
 def _list_samples(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:
