@@ -136,6 +136,8 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     normalization: Normalization = field(default_factory=Normalization)
     remarks: tuple[str, ...] = ()
+    is_stratified: bool = False
+    """Whether the validation part was held out of the training part class by class."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
