@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from ringlet.data import images
 from ringlet.data.bounded import MAX_PIXELS
-from ringlet.data.images import BINARY, MaskMeaning, decode_image, read_image, read_mask, read_pair, scaled
+from ringlet.data.images import decode_image, read_image, read_mask, read_pair, scaled
+from ringlet.data.masks import BINARY, MaskMeaning
 from ringlet.errors import ConfigError, DataError
 
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16", "I;16B")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFilter
 
 from ringlet.data import load_dataset
-from ringlet.data.images import MaskMeaning, read_mask
+from ringlet.data.images import read_mask
+from ringlet.data.masks import MaskMeaning
 from ringlet.errors import DataError, RingletError
 
 PHOTO = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
@@ -182,3 +183,95 @@ def test_the_built_in_shapes_have_classes_if_asked(num_classes: int) -> None:
 def test_shapes_of_three_classes_do_not_exist() -> None:
     with pytest.raises(RingletError, match="1, 2 or 4"):
         load_dataset("shapes", num_classes=3)
+
+
+# -- areas of further values, and colours -----------------------------------------------------------------------------
+def bands(*values: object) -> np.ndarray:
+    """A mask of 96 x 48 pixels with an area of each value or colour, from left to right."""
+    return np.repeat(np.repeat(np.array([values], np.uint8), 96 // len(values), axis=1), 48, axis=0)
+
+
+BLACK, RED, BLUE, WHITE = (0, 0, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255)
+
+
+@pytest.mark.parametrize("num_classes", [None, 2])
+@pytest.mark.parametrize("extension", ["png", "jpg"])
+@pytest.mark.parametrize("values", [(0, 127, 255), (0, 85, 170, 255), (127, 255), (0, 50, 200)])
+def test_grey_values_between_are_not_taken_for_background(values, extension, num_classes, tmp_path, save_image) -> None:
+    save_image(tmp_path / f"m.{extension}", bands(*values))
+    found = ", ".join(map(str, values))
+    with pytest.raises(DataError, match=rf"areas of {len(values)} different values \({found}\): expected 0"):
+        read_mask(tmp_path / f"m.{extension}", (24, 48), MaskMeaning.of(num_classes))
+
+
+def test_small_classes_beside_white_are_not_taken_for_background(tmp_path, save_image) -> None:
+    save_image(tmp_path / "m.png", bands(0, 1, 5, 255))
+    with pytest.raises(DataError, match=r"areas of 4 different values \(0, 1, 5, 255\)"):
+        read_mask(tmp_path / "m.png", (48, 96))
+
+
+@pytest.mark.parametrize("values", [(0, 127, 255), (0, 128, 255), (0, 85, 170, 255)])
+def test_evenly_spread_greys_are_classes_if_their_number_is_given(values, tmp_path, save_image) -> None:
+    save_image(tmp_path / "m.png", bands(*values))
+    expected = bands(*range(len(values)))
+    target = read_mask(tmp_path / "m.png", expected.shape, MaskMeaning.of(len(values)))
+    np.testing.assert_array_equal(target, expected)
+    save_image(tmp_path / "n.png", bands(0, 255))  # a mask that lacks the others has the same meaning
+    assert set(np.unique(read_mask(tmp_path / "n.png", (48, 96), MaskMeaning.of(len(values))))) == {0, len(values) - 1}
+
+
+def test_other_greys_are_refused_with_all_that_was_found_and_expected(tmp_path, save_image) -> None:
+    save_image(tmp_path / "m.png", bands(0, 50, 200))
+    with pytest.raises(
+        DataError,
+        match=r"expected classes 0 … 2, or the grey values 0, 127, 255, as num_classes = 3 says; .*0, 50, 200",
+    ):
+        read_mask(tmp_path / "m.png", (48, 96), MaskMeaning.of(3))
+
+
+@pytest.mark.parametrize("num_classes", [None, 2])
+@pytest.mark.parametrize("colours", [(RED, WHITE), (BLUE, RED), (BLACK, RED, WHITE)])
+def test_colours_are_not_taken_for_background(colours, num_classes, tmp_path, save_image) -> None:
+    save_image(tmp_path / "m.png", bands(*colours))
+    with pytest.raises(
+        DataError, match=r"a mask in colours \(.*#ff0000.*expected black for the background and one other"
+    ):
+        read_mask(tmp_path / "m.png", (48, 96), MaskMeaning.of(num_classes))
+
+
+@pytest.mark.parametrize("extension", ["png", "jpg"])
+@pytest.mark.parametrize("colours", [(BLACK, RED), (BLACK, BLUE)])
+def test_black_and_one_colour_are_background_and_object(colours, extension, tmp_path, save_image) -> None:
+    save_image(tmp_path / f"m.{extension}", bands(*colours))
+    np.testing.assert_array_equal(read_mask(tmp_path / f"m.{extension}", (48, 96))[0], bands(0, 1))
+
+
+def test_all_colours_but_black_are_merged_if_asked(tmp_path, save_image) -> None:
+    save_image(tmp_path / "m.png", bands(BLACK, RED, WHITE, BLUE))
+    np.testing.assert_array_equal(read_mask(tmp_path / "m.png", (48, 96), MaskMeaning.of(1))[0], bands(0, 1, 1, 1))
+
+
+def test_a_mask_may_be_in_the_transparency(tmp_path) -> None:
+    image = Image.new("RGBA", (96, 48))
+    image.putalpha(Image.fromarray(bands(0, 255)))
+    image.save(tmp_path / "m.png")
+    np.testing.assert_array_equal(read_mask(tmp_path / "m.png", (48, 96))[0], bands(0, 1))
+
+
+@pytest.mark.parametrize("extension", ["png", "jpg"])
+@pytest.mark.parametrize("radius", [0.7, 2, 8, 20])
+def test_soft_edges_of_photographs_sizes_are_binary(radius, extension, tmp_path) -> None:
+    image = Image.new("L", (640, 480))
+    ImageDraw.Draw(image).ellipse((100, 100, 500, 400), fill=255)
+    ImageDraw.Draw(image).rectangle((550, 20, 600, 300), fill=255)
+    image.filter(ImageFilter.GaussianBlur(radius)).save(tmp_path / f"m.{extension}")
+    mask = read_mask(tmp_path / f"m.{extension}", (480, 640))[0]
+    assert (mask != np.asarray(image) / 255).mean() < 0.01
+
+
+def test_arrays_with_areas_between_are_refused_too(tmp_path) -> None:
+    masks = np.stack([bands(0, 127, 255)] * 2)
+    for dtype in (np.uint8, np.float32):
+        np.savez(tmp_path / "a.npz", images=np.zeros((2, *masks.shape[1:]), np.uint8), masks=masks.astype(dtype))
+        with pytest.raises(DataError, match=r"mask 1: a mask with areas of 3 different values"):
+            load_dataset(f"npz:{tmp_path / 'a.npz'}").train.read(np.array([1]))

@@ -153,3 +153,29 @@ def test_test_labels_unknown_in_training_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x_train=IMAGES, y_train=LABELS, x_test=IMAGES, y_test=LABELS + 3)
     with pytest.raises(DataError, match=r"y_test.*label 3"):
         load_dataset("npz", path=tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
+@pytest.mark.parametrize(("row", "num_ones"), [((1, 1, 0), 2), ((0, 0, 0), 0)])
+def test_several_labels_for_a_sample_are_refused(row, num_ones: int, dtype, tmp_path: Path) -> None:
+    labels = np.eye(3, dtype=dtype)[[0, 1, 2, 0, 1]]
+    labels[3] = row
+    np.savez(tmp_path / "a.npz", x=np.zeros((5, 4, 4), np.uint8), y=labels)
+    with pytest.raises(
+        DataError, match=rf"\[y\]: row 3 has {num_ones} ones: .*multi-label training\) are not supported"
+    ):
+        load_dataset(f"npz:{tmp_path / 'a.npz'}")
+
+
+@pytest.mark.parametrize("rows", [[(0.2, 0.8), (0.6, 0.4)], [(0, 3), (2, 0)], [(0, -1), (-1, 0)]])
+def test_rows_that_are_not_one_hot_are_refused(rows, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 4), np.uint8), y=np.array(rows))
+    with pytest.raises(DataError, match=r"targets of 2 columns with values such as .*expected one-hot"):
+        load_dataset(f"npz:{tmp_path / 'a.npz'}")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64, bool])
+def test_one_hot_rows_are_classes(dtype, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 4, 4), np.uint8), y=np.eye(3, dtype=dtype)[[2, 0, 1, 2]])
+    dataset = load_dataset(f"npz:{tmp_path / 'a.npz'}")
+    assert (dataset.num_classes, dataset.train.read(np.arange(4))[1].tolist()) == (3, [2, 0, 1, 2])

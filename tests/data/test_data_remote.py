@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from ringlet.data import load_dataset
+from ringlet.data import load_dataset, survey
 from ringlet.data.cache import RemotePath, located
 from ringlet.errors import DataError, UsageError
 
@@ -114,7 +114,10 @@ def test_masks_beside_their_images_are_found(tmp_path: Path, save_image: Any, up
     assert len(load_dataset("masks", path=f"{upload(tmp_path / 'cars')}/train").train) == 1
 
 
-def test_files_come_when_they_are_first_read_and_stay(pets: Path, upload: Any, fetches: list[str]) -> None:
+def test_files_come_when_they_are_first_read_and_stay(
+    pets: Path, upload: Any, fetches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MAX_REMOTE_FILES", 1)
     address = upload(pets)
     fetches.clear()
     dataset = load_dataset(f"folder:{address}")
@@ -136,7 +139,10 @@ def test_a_file_that_has_changed_is_fetched_again(pets: Path, upload: Any, save_
     assert not np.array_equal(before, after)
 
 
-def test_a_file_that_shrinks_meanwhile_is_refused(pets: Path, upload: Any, bucket: str, cache: Path) -> None:
+def test_a_file_that_shrinks_meanwhile_is_refused(
+    pets: Path, upload: Any, bucket: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MAX_REMOTE_FILES", 1)
     dataset = load_dataset(f"folder:{upload(pets)}")
     fsspec.filesystem("memory").pipe_file(f"{bucket}/data/pets/train/dog/train-dog-0.png", b"cut")
     with pytest.raises(DataError, match=r"train-dog-0\.png: .*was listed with \d+ bytes and has 3"):

@@ -11,7 +11,8 @@ import PIL.Image
 import pytest
 
 from ringlet import Predictor
-from ringlet.data.images import MaskMeaning, read_mask
+from ringlet.data.images import read_mask
+from ringlet.data.masks import MaskMeaning
 from ringlet.errors import UsageError
 from ringlet.inference.inputs import list_inputs
 from ringlet.inference.scoring import Scorer, check_table, mask_image, outline, write_image, write_overlay, write_table

@@ -164,12 +164,24 @@ _COPIES: Final = {"WEBP": 2}
 _FREE_PIXELS = 10_000_000
 _PIXELS_PER_BYTE = 64
 _PREFIX_BYTES = 16
+_HEADER_BYTES = 128 << 10
 
 
 def open_image(path: Path) -> Image:
     """The image in a file, its size plausible, nothing decoded yet."""
     with open_file(path) as file:
         return identify(file.read(), path)
+
+
+def open_header(path: Path) -> Image:
+    """The image in a file for its size and mode only, from the beginning of the file where that is enough."""
+    with open_file(path) as file:
+        content = file.read(_HEADER_BYTES)
+        try:
+            image = _open(content)
+        except Exception:  # the beginning is not enough, or it is damaged: see below
+            image = None
+        return identify(content + file.read(), path) if image is None else image
 
 
 def identify(content: bytes, name: Path | str) -> Image:

@@ -1,13 +1,15 @@
 """Image files in folders: one subfolder per class, or images with masks.
 
-Classes: ``train/CLASS/*.png`` (and ``val``, ``test``), or ``CLASS/*.jpg``, numbered in the order of their names.
+Classes: ``train/CLASS/*.png`` (and ``val``, ``test``), or ``CLASS/*.jpg``, numbered in the order of their names. Every
+folder that is not hidden counts, also one without pictures, so that a number does not depend on the content.
 
 Masks: ``images/`` beside ``masks/``, or ``NAME.jpg`` beside ``NAME_mask.gif``. The mask of ``NAME.ext`` is ``NAME`` or
 ``NAME_mask`` with any image extension. Where ``train``, ``val`` and ``test`` are told apart, they may lie above
 (``train/images``, ``train/masks``) or below (``images/train``, ``masks/train``), or have the masks beside them
 (``train``, ``train_masks``).
 
-All images are brought to ``image_size``; without one, to the size of the first image.
+All images are brought to ``image_size``; without one, to the size of the first image. They have colours if any of them
+has (:mod:`ringlet.data.survey`).
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ringlet.data.images import BINARY, MaskMeaning, common_shape, list_images, read_image, read_mask, read_pair
+from ringlet.data.images import list_images, read_image, read_mask, read_pair
+from ringlet.data.masks import BINARY, MaskMeaning
 from ringlet.data.requests import PART_NAMES, Parts, Request, split_folders, subfolder
 from ringlet.data.source import Indices, Samples, Source, Task, cached
+from ringlet.data.survey import common_shape
 from ringlet.errors import DataError
 
-
 # -- a folder per class -----------------------------------------------------------------------------------------------
+_MAX_SHOWN = 6
+
+
 class ClassFolderSource:
     """Image files and their classes, decoded when read."""
 
@@ -56,14 +62,20 @@ def load_folders(request: Request) -> Parts:
     if len(classes) > num_classes:
         raise DataError(f"{folders.train} has {len(classes)} class folders: expected at most {num_classes}")
     paths, labels = _list_samples(folders.train, classes)
-    shape = common_shape(paths[0], request.input_shape, request.image_size)
+    shape, remarks = common_shape(paths, request.input_shape, request.image_size)
 
     def source(paths: list[Path], labels: list[int]) -> Source:
         return cached(ClassFolderSource(paths, labels, num_classes, shape), int(np.prod(shape)))
 
     known = {folder: source(*_list_samples(folder, classes)) for folder in {folders.validation, folders.test} if folder}
     validation, test = (known[folder] if folder else None for folder in (folders.validation, folders.test))
-    return Parts(source(paths, labels), test, validation, class_names=classes)
+    return Parts(
+        source(paths, labels),
+        test,
+        validation,
+        class_names=classes,
+        remarks=(*remarks, *_without_pictures(classes, labels)),
+    )
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
@@ -74,6 +86,19 @@ def class_names(folder: Path) -> tuple[str, ...]:
             f"no class folders in {folder}: expected CLASS/*.png, images/ with masks/, or NAME_mask.ext files"
         )
     return names
+
+
+def _without_pictures(classes: tuple[str, ...], labels: list[int]) -> list[str]:
+    """A remark about class folders that hold no pictures."""
+    found = set(labels)
+    empty = [f"'{name}' (class {label})" for label, name in enumerate(classes) if label not in found]
+    if not empty:
+        return []
+    shown = ", ".join(empty[:_MAX_SHOWN]) + (" …" if len(empty) > _MAX_SHOWN else "")
+    return [
+        f"{len(empty):,} of {len(classes):,} class folders for training have no pictures directly in them: {shown}. "
+        "They count as classes without samples; remove them if they are none"
+    ]
 
 
 def _list_samples(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:
@@ -141,7 +166,7 @@ def load_masks(request: Request) -> Parts:
     """Training, validation and test pairs."""
     train, validation, test = _folders(request)
     meaning, pairs = MaskMeaning.of(request.num_classes), find_pairs(train)
-    shape = common_shape(pairs[0][0], request.input_shape, request.image_size)
+    shape, remarks = common_shape([image for image, _ in pairs], request.input_shape, request.image_size)
     for _, mask in pairs[:: -(-len(pairs) // _NUM_CHECKED)]:
         read_mask(mask, (shape[1], shape[2]), meaning)  # other kinds of masks are refused here, not in the first epoch
 
@@ -151,7 +176,7 @@ def load_masks(request: Request) -> Parts:
 
     known = {folders: source(find_pairs(folders)) for folders in (validation, test) if folders is not None}
     others = [known[folders] if folders else None for folders in (validation, test)]  # often the same for both
-    return Parts(source(pairs), others[1], others[0], class_names=meaning.class_names)
+    return Parts(source(pairs), others[1], others[0], class_names=meaning.class_names, remarks=tuple(remarks))
 
 
 def looks_like_masks(folder: Path) -> bool:

@@ -5,12 +5,14 @@ or to classes. Sizes are checked before anything is decoded (:mod:`ringlet.data.
 large picture is made: one band (red, green, …) after the other is converted, strip by strip, and resized, which takes
 one byte per pixel beside the picture itself. The results are, bit for bit, those of Pillow's ``convert`` and ``resize``
 of the whole picture, since converting concerns each pixel alone and resizing each band alone.
+
+Pictures are shown upright: the EXIF orientation of a file is applied to the small result, so that turning takes no
+memory either. All sizes that leave this module are those of the upright picture.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data.bounded import check_decodable, identify, open_image, reduce_to
+from ringlet.data.masks import BINARY, MaskMeaning
 from ringlet.errors import DataError, RingletError
 
 if TYPE_CHECKING:
@@ -27,85 +30,6 @@ if TYPE_CHECKING:
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _NEAREST, _BILINEAR = 0, 2  # PIL.Image.Resampling by number: Pillow is imported only when an image is read
-
-
-# -- what the pixels of a mask mean -----------------------------------------------------------------------------------
-_LIGHT = 128
-_SHOWN = 6
-
-
-@dataclass(frozen=True)
-class MaskMeaning:
-    """How many classes masks hold; ``asked`` says that the user gave the number."""
-
-    num_classes: int = 1
-    asked: bool = False
-
-    @classmethod
-    def of(cls, num_classes: int | None) -> MaskMeaning:
-        """The meaning for a number of classes that may not have been given: then object or background."""
-        return cls() if num_classes is None else cls(num_classes, asked=True)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, as far as they are known."""
-        return {1: ("object",), 2: ("background", "object")}.get(self.num_classes, ())
-
-    def target_shape(self, height: int, width: int) -> tuple[int, ...]:
-        """Shape of one target."""
-        return (1, height, width) if self.num_classes == 1 else (height, width)
-
-    @property
-    def dtype(self) -> type[np.float32] | type[np.int64]:
-        """Type of the targets."""
-        return np.float32 if self.num_classes == 1 else np.int64
-
-    def target(self, values: NDArray[Any], what: object, *, indices: bool = False) -> NDArray[Any]:
-        """The target made of a mask's values ``(H, W)``; ``indices``: they are certainly not grey values."""
-        if self.num_classes == 1 and not self.asked:
-            _refuse_classes(values, what, indices=indices)
-        if self.num_classes <= 2:
-            is_object = values != 0 if indices else binarize(values)
-            return is_object[None].astype(np.float32) if self.num_classes == 1 else is_object.astype(np.int64)
-        return self._classes(values, what)
-
-    def _classes(self, values: NDArray[Any], what: object) -> NDArray[np.int64]:
-        classes = values.astype(np.int64)
-        if values.dtype.kind == "f" and (classes != values).any():
-            raise DataError(f"{what}: a mask with fractions: expected the class of every pixel, a whole number")
-        wrong = classes[(classes < 0) | (classes >= self.num_classes)]
-        if wrong.size:
-            raise DataError(
-                f"{what}: {wrong.size:,} pixels have values such as {wrong.flat[0]}: expected classes 0 … "
-                f"{self.num_classes - 1}, as num_classes = {self.num_classes} says"
-            )
-        return classes
-
-
-BINARY = MaskMeaning()
-"""Object or background; masks that look like several classes are refused."""
-
-
-def binarize(mask: NDArray[Any]) -> NDArray[np.bool_]:
-    """Object or background: floating values above one half; grey values from 128 up; class indices other than 0."""
-    if mask.dtype.kind == "f":
-        return np.asarray(mask > 0.5)
-    if mask.dtype.kind == "b" or mask.size == 0:
-        return mask.astype(bool)
-    return np.asarray(mask >= (_LIGHT if mask.max() >= _LIGHT else 1))
-
-
-def _refuse_classes(values: NDArray[Any], what: object, *, indices: bool) -> None:
-    """Refuse to merge what looks like several classes into one object, unless that was asked for."""
-    if values.dtype.kind not in "iu" or values.size == 0 or (not indices and values.max() >= _LIGHT):
-        return
-    found = np.unique(values)
-    if len(found) > 2:
-        shown = ", ".join(map(str, found[:_SHOWN])) + (" …" if len(found) > _SHOWN else "")
-        raise DataError(
-            f"{what}: a mask with {len(found)} different values ({shown}): is it one of several classes? Give "
-            f"num_classes, at least {int(found[-1]) + 1}, to learn them, or num_classes = 1 to take all but 0 as object"
-        )
 
 
 # -- another mode and size, strip by strip ----------------------------------------------------------------------------
@@ -185,6 +109,45 @@ def _in_mode(image: Image, mode: str, shift: int = 8) -> Image:
     return image if image.mode == mode else image.convert(mode)
 
 
+# -- upright, as cameras say ------------------------------------------------------------------------------------------
+_ORIENTATION_TAG = 0x0112
+_TURNED = (5, 6, 7, 8)
+"""Orientations that exchange width and height."""
+_ROWS_REVERSED, _COLUMNS_REVERSED = (3, 4, 7, 8), (2, 3, 6, 7)
+
+
+def orientation(image: Image) -> int:
+    """How the stored pixels must be turned, 1 (not at all) to 8, as EXIF counts; nothing is decoded for it.
+
+    Pillow turns TIFF files by itself when it decodes them. What cannot be understood does not count.
+    """
+    import PIL.Image
+
+    if image.format == "TIFF":
+        return 1
+    try:
+        found = PIL.Image.Image.getexif(image).get(_ORIENTATION_TAG, 1)  # that of PNG files would decode them first
+    except Exception:  # damaged EXIF raises a wide variety of types, and the picture may well be fine
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def upright_size(image: Image) -> tuple[int, int]:
+    """Width and height of the picture when it is upright."""
+    return _exchanged(image.size, orientation(image))
+
+
+def _exchanged(size: tuple[int, int], turn: int) -> tuple[int, int]:
+    return (size[1], size[0]) if turn in _TURNED else size
+
+
+def _upright(values: NDArray[Any], turn: int) -> NDArray[Any]:
+    """A view of pixels (H, W) or (H, W, C) as stored, turned."""
+    values = values.swapaxes(0, 1) if turn in _TURNED else values
+    values = values[::-1] if turn in _ROWS_REVERSED else values
+    return values[:, ::-1] if turn in _COLUMNS_REVERSED else values
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 def list_images(folder: Path) -> list[Path]:
     """The image files directly in a folder, by name; hidden files are left out."""
@@ -196,22 +159,20 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def natural_shape(path: Path) -> tuple[int, int, int]:
-    """(channels, height, width) of an image as stored: one channel for grey, three for everything else."""
+    """(channels, height, width) of an upright image: one channel for grey, three for everything else."""
     with open_image(path) as image:
-        channels = 1 if image.mode in ("1", "L", "LA", "I", "F") or is_sixteen_bit(image) else 3
-        return channels, image.height, image.width
+        width, height = upright_size(image)
+        return 1 if is_grey(image) else 3, height, width
 
 
-def common_shape(
-    first: Path, input_shape: tuple[int, ...] | None, image_size: tuple[int, int] | None
-) -> tuple[int, ...]:
-    """What all images become: ``input_shape``, else the first image's channels at ``image_size`` or its own size."""
-    if input_shape is None:
-        channels, height, width = natural_shape(first)
-        return (channels, *(image_size or (height, width)))
-    if len(input_shape) != 3 or input_shape[0] not in _MODES:
-        raise DataError(f"images cannot have shape {input_shape}: expected (1, H, W), (3, H, W) or (4, H, W)")
-    return input_shape
+def is_grey(image: Image) -> bool:
+    """Whether the picture has no colours, by its mode."""
+    return image.mode in ("1", "L", "LA", "I", "F") or is_sixteen_bit(image)
+
+
+def has_transparency(image: Image) -> bool:
+    """Whether parts of the picture may be transparent."""
+    return image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
 
 
 def read_image(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -223,14 +184,14 @@ def read_image(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
 def decode_image(content: bytes, shape: tuple[int, ...], what: Path | str) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """The image in ``content`` as bytes (H, W, C), for ``shape`` (C, H, W), and the height and width that it had."""
     with identify(content, what) as image:
-        size = image.height, image.width
-        return np.ascontiguousarray(np.moveaxis(_decode_image(image, what, shape), 0, 2)), size
+        width, height = upright_size(image)
+        return np.ascontiguousarray(np.moveaxis(_decode_image(image, what, shape), 0, 2)), (height, width)
 
 
 def read_mask(path: Path, size: tuple[int, int], meaning: MaskMeaning = BINARY) -> NDArray[Any]:
     """The mask of 0 and 1 (1, H, W), or the class of every pixel (H, W).
 
-    In palette images the index counts: 0 is background. For grey and colour see :class:`MaskMeaning`.
+    In palette images the index counts: 0 is background. For grey and colour see :mod:`ringlet.data.masks`.
     """
     with open_image(path) as image:
         return _decode_mask(image, path, size, meaning)
@@ -241,20 +202,35 @@ def read_pair(
 ) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """An image and its mask; the mask may be smaller or larger than the image, but not of other proportions."""
     with open_image(image_path) as image, open_image(mask_path) as mask:
-        (width, height), (mask_width, mask_height) = image.size, mask.size
-        if abs(width * mask_height - height * mask_width) > max(width, height, mask_width, mask_height):
+        (width, height), (mask_width, mask_height) = upright_size(image), upright_size(mask)
+        if not _same_proportions((width, height), (mask_width, mask_height)):
+            fits_stored = _same_proportions(image.size, mask.size) and orientation(image) != orientation(mask)
             raise DataError(
                 f"{mask_path}: a mask of {mask_width} x {mask_height} pixels for an image of {width} x {height} "
-                f"({image_path.name}): expected the same proportions. Is it the mask of another image?"
+                f"({image_path.name}): expected the same proportions. "
+                + (_TURNED_APART if fits_stored else "Is it the mask of another image?")
             )
         return _decode_image(image, image_path, shape), _decode_mask(mask, mask_path, (shape[1], shape[2]), meaning)
+
+
+_LOSSY = ("JPEG", "WEBP")
+_TURNED_APART = (
+    "They fit as stored, but EXIF orientation turns only one of them: make the mask of the upright picture, or remove "
+    "that orientation"
+)
+
+
+def _same_proportions(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    return abs(size[0] * other[1] - size[1] * other[0]) <= max(*size, *other)
 
 
 def _decode_image(image: Image, path: Path | str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     channels, height, width = shape
     try:
-        reduce_to(image, (width, height), path)
-        values = np.asarray(scaled(image, _MODES[channels], (width, height)), dtype=np.uint8)
+        turn = orientation(image)
+        size = _exchanged((width, height), turn)
+        reduce_to(image, size, path)
+        values = _upright(np.asarray(scaled(image, _MODES[channels], size), dtype=np.uint8), turn)
     except RingletError:
         raise
     except Exception as error:  # decoders raise a wide variety of types on damaged files
@@ -266,18 +242,26 @@ def _decode_mask(image: Image, path: Path, size: tuple[int, int], meaning: MaskM
     height, width = size
     try:
         check_decodable(image, path)
-        plain = _plain_mask(image, path, classes=meaning.num_classes > 2)
-        if plain.size != (width, height):
-            plain = plain.resize((width, height), resample=_NEAREST)
-        values = np.asarray(plain)
+        turn = orientation(image)
+        plain = _plain_mask(image, path, meaning)
+        indices = plain.mode == "P"
+        meaning.check(
+            lambda: (np.asarray(strip) for _, strip in strips(plain)),
+            path,
+            indices=indices,
+            lossy=image.format in _LOSSY,
+        )
+        stored_size = _exchanged((width, height), turn)
+        resized = plain if plain.size == stored_size else plain.resize(stored_size, resample=_NEAREST)
+        values = _upright(np.asarray(resized), turn)
     except RingletError:
         raise
     except Exception as error:  # as above
         raise DataError(f"{path}: damaged mask ({error})") from error
-    return meaning.target(values, path, indices=plain.mode == "P")
+    return meaning.target(values, path, indices=indices, checked=True)
 
 
-def _plain_mask(image: Image, path: Path, *, classes: bool) -> Image:
+def _plain_mask(image: Image, path: Path, meaning: MaskMeaning) -> Image:
     """The mask with one number per pixel."""
     image.load()
     if image.mode in ("P", "1", "L", "I"):
@@ -285,12 +269,28 @@ def _plain_mask(image: Image, path: Path, *, classes: bool) -> Image:
     if is_sixteen_bit(image):
         largest = max(int(values16(strip).max(initial=0)) for _, strip in strips(image))
         return to_grey(image, shift=0 if largest < 256 else 8)
-    if classes and any(_is_coloured(strip) for _, strip in strips(image)):
-        raise DataError(
-            f"{path}: a mask in colours: several classes are read from palette images or grey values, class k as k. "
-            "Store the masks like that"
-        )
-    return to_grey(image)
+    if image.mode in ("LA", "RGBA") and _is_in_alpha(image):
+        return image.getchannel("A")
+    if not any(_is_coloured(strip) for _, strip in strips(image)):
+        return to_grey(image)
+    meaning.check_colours(lambda: (np.asarray(strip.convert("RGB")) for _, strip in strips(image)), path)
+    return _brightest_band(image)
+
+
+def _is_in_alpha(image: Image) -> bool:
+    """Whether the picture has one colour and is transparent in places: then these are the mask."""
+    *colours, alpha = (image.getchannel(band).getextrema() for band in image.getbands())
+    return all(low == high for low, high in colours) and alpha[0] != alpha[1]
+
+
+def _brightest_band(image: Image) -> Image:
+    """The largest of red, green and blue for each pixel: 0 for black alone."""
+    import PIL.Image
+
+    brightest = PIL.Image.new("L", image.size)
+    for top, strip in strips(image):
+        brightest.paste(PIL.Image.fromarray(np.asarray(strip.convert("RGB")).max(axis=2)), (0, top))
+    return brightest
 
 
 def _is_coloured(image: Image) -> bool:

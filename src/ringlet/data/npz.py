@@ -9,8 +9,8 @@ file holds all parts; without, it holds one.
 
 Layout of inputs: (n, h, w) are images of one channel. Of four axes, the one of length 1, 3 or 4 is the channel; when
 both the second and the last qualify or neither does, the second is (NCHW), unless ``input_shape`` says otherwise.
-(n, f) are plain features. Targets: integers (n,) or (n, 1) are classes; (n, k) is one-hot; (n, h, w), (n, 1, h, w) or
-(n, h, w, 1) are masks: see :class:`ringlet.data.images.MaskMeaning`.
+(n, f) are plain features. Targets: integers (n,) or (n, 1) are classes; (n, k) is one-hot, and rows with several ones
+are refused; (n, h, w), (n, 1, h, w) or (n, h, w, 1) are masks: see :mod:`ringlet.data.masks`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data import bounded
-from ringlet.data.images import MaskMeaning
+from ringlet.data.masks import MaskMeaning
 from ringlet.data.normalization import BYTES, Normalization
 from ringlet.data.requests import Parts, Request
 from ringlet.data.source import ArraySource, Indices, Samples, Source, Task, as_inputs, check_labels, gather
@@ -239,13 +239,34 @@ def as_classes(targets: NDArray[Any], what: str) -> NDArray[Any]:
         targets = targets[:, 0]
     if targets.ndim == 2:
         starts = range(0, len(targets), _ONE_HOT_ROWS)
-        return np.concatenate([targets[start : start + _ONE_HOT_ROWS].argmax(axis=1) for start in starts])
+        return np.concatenate([_hot(targets[start : start + _ONE_HOT_ROWS], start, what) for start in starts])
     if targets.ndim != 1:
         raise DataError(f"{what}: targets of shape {targets.shape}: expected classes (n,), one-hot (n, k) or masks")
     if targets.dtype.kind == "f" and np.array_equal(targets, np.rint(targets)):
         with np.errstate(invalid="ignore"):
             return targets.astype(np.int64)
     return targets
+
+
+def _hot(rows: NDArray[Any], first: int, what: str) -> NDArray[np.int64]:
+    """The class of each one-hot row; ``first`` is the number of the first row."""
+    if rows.dtype.kind not in "biuf":
+        raise DataError(f"{what}: targets of type {rows.dtype}: expected classes (n,) or one-hot (n, k)")
+    is_set = rows != 0
+    counts = np.count_nonzero(is_set, axis=1)
+    values = rows[is_set]
+    wrong = np.flatnonzero(counts != 1)
+    if not len(wrong) and (values == values[:1]).all() and bool(values[0] > 0):
+        return np.asarray(is_set.argmax(axis=1))
+    if (values == 1).all():
+        raise DataError(
+            f"{what}: row {first + wrong[0]} has {counts[wrong[0]]} ones: expected one-hot rows with a single 1. "
+            "Several labels for a sample (multi-label training) are not supported yet: give one class each, (n,)"
+        )
+    raise DataError(
+        f"{what}: targets of {rows.shape[1]} columns with values such as {values[values != 1].flat[0]}: expected "
+        "one-hot rows, 0 with a single 1, or classes as integers (n,)"
+    )
 
 
 def make_source(file: NpzFile, keys: tuple[str, str], request: Request, num_classes: int | None) -> Source:

@@ -55,6 +55,31 @@ def split_indices(n: int, seed: int, num_held_out: int) -> tuple[NDArray[np.int6
     return np.sort(shuffled[num_held_out:]), np.sort(shuffled[:num_held_out])
 
 
+def split_by_class(
+    labels: NDArray[np.int64], seed: int, num_held_out: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As :func:`split_indices`, each class held out in proportion; one sample of every class at least is kept.
+
+    So fewer than ``num_held_out`` may be held out. Fractions of samples go to the classes with the largest ones, among
+    equals to the larger class, then to the one of the lower number.
+    """
+    sizes = np.bincount(labels)
+    most = np.maximum(sizes - 1, 0)
+    shares, rest = np.divmod(sizes * num_held_out, max(len(labels), 1))
+    counts = np.minimum(shares, most)
+    missing = min(num_held_out, int(most.sum())) - int(counts.sum())
+    while missing > 0:
+        open_classes = np.flatnonzero(counts < most)
+        ranked = open_classes[np.lexsort((open_classes, -sizes[open_classes], -rest[open_classes]))][:missing]
+        counts[ranked] += 1
+        missing -= len(ranked)
+    shuffled = _permutation(len(labels), hashing.stream(_SPLIT_STREAM, seed))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    place = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    is_held_out = place < np.repeat(counts, sizes)
+    return np.sort(by_class[~is_held_out]), np.sort(by_class[is_held_out])
+
+
 def _permutation(n: int, stream_key: int) -> NDArray[np.int64]:
     # The keys are distinct (the mixer is a bijection), so every correct sort gives the same permutation.
     return np.argsort(hashing.words(stream_key, np.arange(n, dtype=np.uint64))).astype(np.int64, copy=False)

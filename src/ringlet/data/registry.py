@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ringlet import plugins
 from ringlet.data import partition
 from ringlet.data.formats import DATASETS, DatasetFormat
 from ringlet.data.requests import Dataset, Parts, Request
-from ringlet.data.source import ResizedSource, Source, SubsetSource
+from ringlet.data.source import ResizedSource, Source, SubsetSource, labels_of
 from ringlet.errors import ConfigError
 
 _DEFAULT_SPLIT = 0.1
@@ -22,6 +25,7 @@ def load_dataset(
     input_shape: tuple[int, ...] | None = None,
     num_classes: int | None = None,
     seed: int = 0,
+    stratified: bool = True,
     **options: Any,
 ) -> Dataset:
     """A data set by name (see :func:`dataset_names`), or ``KIND:PATH`` with KIND npz, folder, masks, idx, imagenet ….
@@ -34,7 +38,8 @@ def load_dataset(
     ``validation_split`` in [0, 1) (default 0) holds that share of the training part out, chosen by ``seed``; with
     ``test_as_validation`` the test part serves instead and nothing is held out. With 0, the data set's own validation
     part serves if there is one; otherwise validation is None. With None it serves too, and without one a tenth is held
-    out.
+    out. Of people's own files each class is held out in proportion and keeps at least one sample for training, unless
+    ``stratified`` is False; samples of other data sets are chosen from all alike.
     """
     if isinstance(name, str):
         options = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
@@ -60,8 +65,18 @@ def load_dataset(
         raise plugins.not_a("datasets", chosen.name, "a format whose load gives Parts")
     limited = _resized(_limited(parts, request), chosen, request)
     _check_shape(limited.train, request)
-    train, validation = _with_validation(limited, seed, chosen.validation_split, chosen.test_as_validation)
-    return Dataset(label, train, validation, limited.test, limited.class_names, limited.normalization)
+    labels = labels_of(limited.train) if stratified and chosen.origin == "your files" else None
+    train, validation = _with_validation(limited, seed, chosen.validation_split, chosen.test_as_validation, labels)
+    return Dataset(
+        label,
+        train,
+        validation,
+        limited.test,
+        limited.class_names,
+        limited.normalization,
+        limited.remarks,
+        is_stratified=labels is not None and train is not limited.train,
+    )
 
 
 def _set(options: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +129,11 @@ def _check_shape(source: Source, request: Request) -> None:
 
 
 def _with_validation(
-    parts: Parts, seed: int, validation_split: float | None, test_as_validation: bool
+    parts: Parts,
+    seed: int,
+    validation_split: float | None,
+    test_as_validation: bool,
+    labels: NDArray[np.int64] | None,
 ) -> tuple[Source, Source | None]:
     if validation_split is None:
         validation_split = _DEFAULT_SPLIT if parts.validation is None else 0.0
@@ -133,5 +152,13 @@ def _with_validation(
             f"validation_split = {validation_split} of {total} samples leaves {total - num_held_out} for training and "
             f"{num_held_out} for validation: expected at least one each. Give another share, or 0 for no validation"
         )
-    kept, held_out = partition.split_indices(total, seed, num_held_out)
+    if labels is None:
+        kept, held_out = partition.split_indices(total, seed, num_held_out)
+    else:
+        kept, held_out = partition.split_by_class(labels, seed, num_held_out)
+    if not len(held_out):
+        raise ConfigError(
+            f"validation_split = {validation_split}: every class has a single sample, which stays for training. Give 0 "
+            "for no validation, or validation data of their own"
+        )
     return SubsetSource(parts.train, kept), SubsetSource(parts.train, held_out)

@@ -59,7 +59,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a loader found. ``complete``: the loader itself has honoured ``num_samples``."""
+    """What a loader found. ``complete``: the loader itself has honoured ``num_samples``; ``remarks``: what the user
+    should know before training."""
 
     train: Source
     test: Source | None = None
@@ -67,6 +68,7 @@ class Parts:
     class_names: tuple[str, ...] = ()
     normalization: Normalization = BYTES
     complete: bool = False
+    remarks: tuple[str, ...] = ()
 
 
 Loader: TypeAlias = Callable[[Request], Parts]
@@ -122,7 +124,10 @@ _FINGERPRINT_SAMPLES = 64
 
 @dataclass(frozen=True)
 class Dataset:
-    """Everything a run knows about its data. ``validation`` and ``test`` are None when there is nothing for them."""
+    """Everything a run knows about its data. ``validation`` and ``test`` are None when there is nothing for them.
+
+    ``remarks`` is what the user should know before training, such as pictures of unequal sizes.
+    """
 
     name: str
     train: Source
@@ -130,6 +135,9 @@ class Dataset:
     test: Source | None = None
     class_names: tuple[str, ...] = ()
     normalization: Normalization = field(default_factory=Normalization)
+    remarks: tuple[str, ...] = ()
+    is_stratified: bool = False
+    """Whether the validation part was held out of the training part class by class."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -121,6 +121,17 @@ class JoinedSource:
         return int(self._ends[owner - 1]) if owner else 0
 
 
+def labels_of(source: Source) -> NDArray[np.int64] | None:
+    """The classes of all samples of a source if they are known without reading the samples."""
+    if isinstance(source, SubsetSource):
+        labels = labels_of(source._source)
+        return None if labels is None else labels[source._indices]
+    if isinstance(source, ResizedSource | CachedSource):
+        return labels_of(source._source)
+    found = getattr(source, "_labels", None) if source.task == "classification" else None
+    return found if isinstance(found, np.ndarray) else None
+
+
 def gather(rows: NDArray[Any], indices: Indices) -> NDArray[Any]:
     """Copy the rows at ``indices`` of an array of any strides; only these rows are touched."""
     # take() is the quickest, but it first copies the whole array when that is not contiguous.

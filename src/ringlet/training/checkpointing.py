@@ -160,6 +160,7 @@ class Checkpointer(RankObserver):
             "num_shards": session.strategy.num_shards,
             "num_workers": comm.size,
             "num_machines": len(comm.local_sizes),
+            "stratified": session.dataset.is_stratified,
         }
         return Checkpoint(
             step=session.progress.num_steps,

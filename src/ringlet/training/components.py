@@ -32,13 +32,15 @@ from ringlet.training.memory import Demand
 from ringlet.training.run_directory import MODEL
 
 
-def make_dataset(config: RunConfig) -> Dataset:
+def make_dataset(config: RunConfig, *, stratified: bool = True) -> Dataset:
     """The data set of a run; synthetic data take the shape of the data set or network that they stand for."""
     chosen, shape, classes = config.dataset, config.model.input_shape, config.model.num_classes
     if chosen.synthetic or chosen.name == "synthetic":
         name, shape, classes = _synthetic(config)
         chosen = DATASETS.create(name, **{option: getattr(chosen, option) for option in DatasetFormat.model_fields})
-    return load_dataset(chosen, input_shape=shape, num_classes=classes, seed=config.training.seed)
+    return load_dataset(
+        chosen, input_shape=shape, num_classes=classes, seed=config.training.seed, stratified=stratified
+    )
 
 
 def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:

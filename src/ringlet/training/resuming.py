@@ -53,6 +53,8 @@ class Continuation:
     events_bytes: int
     """How long the event log was: what follows did not happen."""
     checkpoint: Checkpoint | None
+    stratified: bool = False
+    """Whether its validation data were chosen class by class; earlier versions did not."""
 
 
 def lock_run(config: RunConfig) -> RunLock:
@@ -82,13 +84,13 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Contin
         numbers = (checkpoint.step, progress.get("num_epochs"), *map(training.get, names))
         if not all(isinstance(number, int) for number in numbers):
             raise CheckpointError(f"the checkpoint of step {checkpoint.step} does not say how its run was going")
-        about = list(numbers)
+        about = [*numbers, training.get("stratified") is True]
     told = comm.broadcast_bytes(json.dumps(about).encode() if comm.rank == 0 else None)
     given = json.loads(told)
     if given is None:
         return None
-    step, epoch, global_batch_size, num_workers, num_shards, events_bytes = given
-    return Continuation(step, epoch, global_batch_size, num_workers, num_shards, events_bytes, checkpoint)
+    step, epoch, global_batch_size, num_workers, num_shards, events_bytes, stratified = given
+    return Continuation(step, epoch, global_batch_size, num_workers, num_shards, events_bytes, checkpoint, stratified)
 
 
 def _find(config: RunConfig, point: ResumePoint, say: Say) -> Checkpoint | None:

@@ -63,6 +63,7 @@ class Session:
     ``spec`` and ``dataset`` take the place of what the configuration names. ``say`` is told in words
     what happens beside the events; :attr:`remarks` is what there was to say while the session was made.
     ``scaling_shards`` is the number of shards that ``learning_rate_scaling`` multiplies by, if not those of this run.
+    ``stratified`` is that of :func:`ringlet.data.load_dataset`.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Session:
         communicator: Communicator | None = None,
         timeline: Timeline = NO_TIMELINE,
         scaling_shards: int | None = None,
+        stratified: bool = True,
         say: Say = warnings.warn,
     ) -> None:
         # who takes part
@@ -84,7 +86,8 @@ class Session:
         self.num_shards = config.num_shards(comm.size)
         self.remarks = config.notes() + components.check_workers(config, comm)
         # data, network, loss and metrics
-        self.dataset = components.make_dataset(config) if dataset is None else dataset
+        self.dataset = components.make_dataset(config, stratified=stratified) if dataset is None else dataset
+        self.remarks += self.dataset.remarks
         self.global_batch_size = components.samples_per_step(config, self.dataset, comm)
         self.remarks += components.oversized_batch(len(self.dataset.train), self.global_batch_size)
         self.spec = components.make_spec(config, self.dataset) if spec is None else spec
@@ -149,6 +152,7 @@ class Session:
                 communicator=comm,
                 timeline=RecordedTimeline() if config.output.profile or config.output.timeline else NO_TIMELINE,
                 scaling_shards=None if continuation is None else continuation.num_shards,
+                stratified=continuation is None or continuation.stratified,
                 say=say,
             )
             session.remarks = remarks + session.remarks
@@ -280,6 +284,11 @@ class Session:
             raise CheckpointError(
                 f"the checkpoint was written with a global batch of {continuation.global_batch_size} samples, this run "
                 f"has {self.global_batch_size}: give global_batch_size={continuation.global_batch_size}"
+            )
+        if self.dataset.is_stratified and not continuation.stratified:
+            raise CheckpointError(
+                "the checkpoint was written by a version whose validation data were not chosen class by class, so "
+                "training and validation data would mix: resume it with 'ringlet resume', which keeps its data apart"
             )
         self._best_step = restore(self, continuation.checkpoint, say)
         self.continuation = continuation
