@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringlet import operations
 from ringlet.cli.main import main
 from ringlet.data import load_dataset
 from ringlet.engines.engine import create_replica
@@ -38,7 +39,8 @@ switch_telemetry_off()
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory):
-    """The package as an installer leaves it: its module, and what it says of itself."""
+    """The package as an installer leaves it: its module, and what it says of itself. Later tests do not know it."""
+    before = dict(operations._found)
     folder = tmp_path_factory.mktemp("installed")
     (folder / PACKAGE.name).write_bytes(PACKAGE.read_bytes())
     facts = folder / "ringlet_curves-1.0.dist-info"
@@ -49,6 +51,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory):
         patch.syspath_prepend(folder)
         patch.setenv("RINGLET_TUNING", "off")
         yield
+    operations._found.clear()
+    operations._found.update(before)
+    sys.modules.pop("ringlet_curves", None)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,13 @@ from ringlet import plugins
 from ringlet.cli.main import main
 from ringlet.config import RunConfig
 from ringlet.data import load_dataset
+from ringlet.data.augmentation import AUGMENTATIONS
+from ringlet.data.formats import DATASETS
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
 from ringlet.models import zoo
+from ringlet.optim import OPTIMIZERS, SCHEDULES
+from ringlet.strategies.contract import STRATEGIES
+from ringlet.trackers.registry import TRACKERS
 
 pytestmark = pytest.mark.xdist_group("plugins")
 SAMPLE = Path(__file__).parent / "sample"
@@ -44,13 +49,19 @@ def _copy(source: Path, target: Path) -> None:
 
 
 @pytest.fixture
-def installed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package can be imported; work in an empty folder."""
+def installed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package can be imported; work in an empty folder. Nothing of it is known to later tests."""
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
     monkeypatch.setenv("RINGLET_TUNING", "off")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    for registry in (AUGMENTATIONS, DATASETS, OPTIMIZERS, SCHEDULES, STRATEGIES, TRACKERS):
+        for key, entry in list(registry._entries.items()):
+            if entry.__module__.startswith("ringlet_sample"):
+                del registry._entries[key]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ringlet_sample"]:
+        del sys.modules[name]
 
 
 FILE = """\
