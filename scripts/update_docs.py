@@ -24,7 +24,7 @@ from pydantic_core import PydanticUndefined
 from ringlet import errors, optim
 from ringlet.cli.examples import lines_of
 from ringlet.cli.main import VERBS
-from ringlet.component import plain
+from ringlet.component import plain, unit_of
 from ringlet.config import describe
 from ringlet.config.sections import SECTIONS
 from ringlet.data.catalogue import catalogue
@@ -75,7 +75,9 @@ def zoo_table() -> str:
     for name in zoo.names():
         member, spec = zoo.describe(name), zoo.create(name)
         shape = "x".join(map(str, spec.input_shape))
-        options = ", ".join(f"{option}={_value(value) or 'default'}" for option, value in member.options.items())
+        options = ", ".join(
+            f"{option}={_value(value) or 'default'}" for option, value in member.options.values().items()
+        )
         mflop = f"{spec.forward_flops / 1e6:,.1f}"
         rows.append(
             (f"`{name}`", f"{spec.num_parameters:,}", shape, member.num_classes, mflop, options, member.summary)
@@ -180,7 +182,8 @@ def _entries(component: Any) -> list[tuple[str, str, str, str]]:
         choices = [choice for choice in entry.get("anyOf", [entry]) if choice.get("type") != "null"]
         kind = " or ".join(dict.fromkeys(_kind(choice) for choice in choices))
         limits = "; ".join(filter(None, (_limits(choice) for choice in choices)))
-        default = component.model_fields[name].default
+        default, unit = component.model_fields[name].default, unit_of(component.model_fields[name])
+        kind += f" ({unit})" if unit else ""
         rows.append((f"`{own}`", kind, "" if default is PydanticUndefined else _value(plain(default)), limits))
     return rows
 

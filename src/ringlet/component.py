@@ -28,19 +28,25 @@ from ringlet.errors import ConfigError, UnknownNameError
 from ringlet.option_text import bare, explain, parse_text
 
 
-def option(default: Any, help_text: str, *, affects_result: bool = True, **limits: Any) -> Any:
+def option(default: Any, help_text: str, *, unit: str = "", affects_result: bool = True, **limits: Any) -> Any:
     """A field of a component: its default, its meaning in one phrase, and its limits (``ge``, ``gt``, ``le``, ``lt``,
     ``min_length``).
 
-    ``affects_result``: whether the value changes what is learned. A resumed run may change the others.
+    ``unit`` is that of a number: epochs, steps, pixels, seconds. ``affects_result``: whether the value changes what is
+    learned. A resumed run may change the others.
     """
-    extra: dict[str, Any] | None = None if affects_result else {"affects_result": False}
-    return Field(default=default, description=help_text, json_schema_extra=extra, **limits)
+    about: dict[str, Any] = ({"unit": unit} if unit else {}) | ({} if affects_result else {"affects_result": False})
+    return Field(default=default, description=help_text, json_schema_extra=about or None, **limits)
 
 
-def required(help_text: str, **limits: Any) -> Any:
+def required(help_text: str, *, unit: str = "", **limits: Any) -> Any:
     """A field without a default."""
-    return Field(default=..., description=help_text, **limits)
+    return option(..., help_text, unit=unit, **limits)
+
+
+def unit_of(field: FieldInfo) -> str:
+    """The unit of a number; empty without one."""
+    return str(field.json_schema_extra.get("unit", "")) if isinstance(field.json_schema_extra, dict) else ""
 
 
 def affects_result(field: FieldInfo) -> bool:
@@ -247,6 +253,11 @@ class Registry(Generic[Kind]):
         """The component called ``name``; an unknown name is an error with the nearest one."""
         return self.lookup(name)[0]
 
+    def knows(self, name: str) -> bool:
+        """Whether ``name`` is built in or was defined by this program; installed packages are not searched."""
+        self._load()
+        return key(name) in self._entries
+
     def create(self, name: str, **values: Any) -> Any:
         """A component by its name and options, for instance ``create("sgd", momentum=0.9)``."""
         found, defaults = self.lookup(name)
@@ -331,9 +342,16 @@ class Registry(Generic[Kind]):
         found = plugins.find(self._group, name)
         if found is None:
             raise UnknownNameError(self.kind, name, self.all_names())
-        if key(getattr(found, "name", "")) != wanted or self._entries.get(wanted) is not found:
+        if key(getattr(found, "name", "")) == wanted and self._is_value_like_ours(found):
+            return found, {}  # a class has registered itself when it was defined
+        if self._entries.get(wanted) is not found:
             raise plugins.not_a(self._group, name, f"a {self.kind} called '{name}'")
         return self._entries[wanted], {}
+
+    def _is_value_like_ours(self, found: Any) -> bool:
+        """Whether the registry is one of values, such as networks, and this is another."""
+        first = next(iter(self._entries.values()), None)
+        return first is not None and not isinstance(first, type) and isinstance(found, type(first))
 
     def _load(self) -> None:
         if self._state == "loaded":
@@ -354,7 +372,7 @@ class Registry(Generic[Kind]):
         names = [f"{self._package}.{module.name}" for module in iter_modules(getattr(package, "__path__", []))]
         for name in names:
             import_module(name)
-        places = {name: place for place, name in enumerate(names)}  # whoever imported some of them before
+        places = {name: place for place, name in enumerate(names)}  # some may have been imported before
         entries = sorted(self._entries.items(), key=lambda item: places.get(item[1].__module__, len(places)))
         self._entries = dict(entries)
 

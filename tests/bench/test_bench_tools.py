@@ -98,7 +98,7 @@ def test_runs_note_the_software_that_wrote_them() -> None:
 
 @pytest.mark.parametrize("collectives", [["barrier"], ["allreduce"], ["allreduce", "broadcast", "barrier"]])
 def test_times_of_collectives_are_drawn_whichever_were_measured(tmp_path: Path, collectives: list[str]) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="plots need Matplotlib: pip install 'ringlet[report]'")
     sizes = {name: (0,) if name == "barrier" else (1024, 1 << 20) for name in collectives}
     entries = [Measurement("ringlet", name, size, 1e-5) for name in collectives for size in sizes[name]]
     report.plot(entries, "two workers").save(tmp_path / "plot.png")

@@ -155,7 +155,7 @@ def test_answers_load_nothing_heavy(folder):
     light = {"rich", "torch", "safetensors", "ringlet.training"}
     for words, more in (
         (["train", "--optimizer", ""], set()),
-        (["train", "--model", ""], {"pydantic", "ringlet.config", "ringlet.data"}),
+        (["train", "--model", ""], {"ringlet.config", "ringlet.data"}),
         ([""], {"numpy", "pydantic", "ringlet.config"}),
     ):
         command = [sys.executable, "-c", code.format(words=["completion", "answer", "bash", *words])]

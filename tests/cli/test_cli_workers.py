@@ -95,7 +95,7 @@ def test_a_wrong_request_to_several_workers_is_told_once(arguments: tuple[str, .
 
 
 def test_bench_compares_collectives_in_a_table_as_json_and_as_a_plot() -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="plots need Matplotlib: pip install 'ringlet[report]'")
     sizes = ("--sizes", "1k,64k", "--rounds", "1", "--collectives", "all")
     outcome = call("bench", *sizes, "--json", "--plot", "plot.png")
     assert outcome.returncode == 0, outcome.stderr

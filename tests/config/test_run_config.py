@@ -426,3 +426,26 @@ def test_replace_changes_and_unsets():
     assert config.replace(global_batch_size=16, local_batch_size=None).training.local_batch_size is None
     assert config.replace(seed=3).optimizer.momentum == 0.9
     assert config.replace(optimizer="adam").optimizer.name == "adam"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "unet", "model.levels": "99"}, "--model.levels: 99 is out of range, expected at most 16"),
+        ({"model": "resnet50", "model.version": "v2"}, "--model.version: 'v2' is not known, expected 'v1' or 'v1.5'"),
+        ({"model": "simplecnn", "model.width": "4"}, "--model.width: unknown option of model 'simplecnn' 'width'"),
+        ({"model": "unet", "model_options": "width=0"}, "--model-options: 0 is out of range, expected at least 1"),
+    ],
+)
+def test_options_of_a_network_are_checked_with_their_place(options, message):
+    with pytest.raises(ConfigError) as caught:
+        gather(options=options).build().check_network()
+    assert message in str(caught.value)
+
+
+def test_options_of_one_name_may_have_other_types():
+    config = gather(options={"model": "mobilenetv1", "model.width": "0.5"}).build()
+    config.check_network()
+    assert config.model.options == {"width": 0.5}
+    gather(options={"model": "unet", "model.width": "4"}).build().check_network()
+    gather(options={"model": "vgg16", "model.hidden": "64,32"}).build().check_network()

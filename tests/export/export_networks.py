@@ -76,7 +76,7 @@ def write(case: Case, target: str) -> Path:
     if target == "keras":
         choose_keras_backend()
     for library in LIBRARIES.get(target, (target,)):
-        pytest.importorskip(library)
+        pytest.importorskip(library, reason=f"needs {library}, which runs the export")
     module, path = import_module(f"ringlet.export.{target}"), Path(f"m.{SUFFIXES[target]}")
     module.save(module.build_model(case.network, case.description), path, case.description)
     return path

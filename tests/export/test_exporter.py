@@ -155,7 +155,7 @@ def test_a_wrong_request_is_refused(run, target, options, error, message):
 
 
 def test_the_path_may_be_a_folder_or_lack_its_ending(run):
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install 'ringlet[onnx]'")
     Path("out").mkdir()
     assert export_model(run, "onnx", "out").artifact.network == Path("out/model.onnx")
     assert export_model(run, "onnx", "named").artifact.network == Path("named.onnx")
@@ -163,7 +163,7 @@ def test_the_path_may_be_a_folder_or_lack_its_ending(run):
 
 @pytest.mark.parametrize(("target", "names"), [("onnx", ["net.onnx"]), ("openvino", ["net.bin", "net.xml"])])
 def test_an_export_goes_to_an_object_store_and_is_used_from_there(run, bucket, target, names, monkeypatch):
-    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
+    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino", reason="needs the runtime of the target")
     monkeypatch.setenv("RINGLET_CACHE", "cache")
     result = export_model(run, target, f"{bucket}/exports/net")
     assert sorted(open_location(bucket).list("exports")) == names
@@ -178,7 +178,7 @@ def test_an_export_goes_to_an_object_store_and_is_used_from_there(run, bucket, t
 
 
 def test_an_object_store_that_refuses_an_export_is_told(run, bucket, monkeypatch):
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install 'ringlet[onnx]'")
 
     def refuse(*_, **__):
         raise PermissionError(13, "Access Denied")

@@ -51,7 +51,8 @@ def test_values_come_back_as_they_were(value):
 
 
 def test_scalars_records_and_short_floats_come_back():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    import ml_dtypes
+
     record = np.array([(1, 2.5, [3, 4])], [("a", "i4"), ("b", "f8"), ("c", "u1", (2,))])
     for value in (np.float32(1.5), np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3), record, np.array(["ab", "c"])):
         assert described(encoding.loads(encoding.dumps([value], "value"))[0]) == described(value)

@@ -80,7 +80,7 @@ def overlapping_sets_may_be_used_in_crossing_order(folder):
     mine = [each for each in pairs if each.included()]
     order = mine if rank % 2 else mine[::-1]
     for number in range(10):
-        everybody = submit(session.collectives(), "allreduce", f"all {number}", np.array([1.0]), op=Reduction.SUM)
+        all_ranks = submit(session.collectives(), "allreduce", f"all {number}", np.array([1.0]), op=Reduction.SUM)
         handles = [
             (
                 each,
@@ -93,7 +93,7 @@ def overlapping_sets_may_be_used_in_crossing_order(folder):
         run(session.collectives(), "barrier", f"between {number}")
         for each, handle in handles[::-1]:
             same(handle.wait()[0], np.array([sum(member + 1.0 for member in each.ranks or ())]))
-        assert everybody.wait()[0].tolist() == [3.0]
+        assert all_ranks.wait()[0].tolist() == [3.0]
     session.shutdown()
 
 

@@ -95,7 +95,7 @@ def one_ends_with_unfinished_requests() -> Any:
     session.init()
     group = session.collectives()
     if world.rank() == 0:
-        group.submit(Submission("allreduce", "nobody else does", (np.ones(2),)))
+        group.submit(Submission("allreduce", "no one else does", (np.ones(2),)))
         group.submit(Submission("allreduce", "nor this", (np.ones(2),)), background=False)
         return None
     return error_of(lambda: total(1.0, "nobody answers"))

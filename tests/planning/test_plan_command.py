@@ -116,7 +116,7 @@ def test_the_piped_table_is_plain_text(ringlet, no_measurement):
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_a_plot_is_drawn(ringlet, no_measurement, tmp_path, ending):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="plots need Matplotlib: pip install 'ringlet[report]'")
     outcome = ringlet(*DESCRIBED, "--plot", f"plan.{ending}", "--workers", "1,2,4")
     assert outcome.code == 0, outcome.stderr
     content = (tmp_path / f"plan.{ending}").read_bytes()

@@ -103,7 +103,7 @@ INSTALL = 'pip install "ringlet[{extra}]"'
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: ``ok``, ``missing`` (works without) or ``broken``; advice says how to mend it."""
+    """One line of the report: ``ok``, ``missing`` (works without) or ``broken``; advice says how to fix it."""
 
     name: str
     status: Literal["ok", "missing", "broken"]

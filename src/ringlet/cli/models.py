@@ -10,6 +10,7 @@ from ringlet.cli import completers
 
 if TYPE_CHECKING:
     from ringlet.models.spec import ModelSpec
+    from ringlet.models.zoo import Member
 
 EXAMPLES = (
     ("ringlet models", "all networks"),
@@ -55,7 +56,7 @@ def _list(json: bool) -> None:
     for name in zoo.names():
         member, spec = zoo.describe(name), zoo.create(name)
         shape = "x".join(map(str, spec.input_shape))
-        rows.append((name, spec.num_parameters, shape, member.num_classes, _options(member.options), member.summary))
+        rows.append((name, spec.num_parameters, shape, member.num_classes, _options(member), member.summary))
     for name in plugins.names("models"):
         try:
             member, spec = zoo.describe(name), zoo.create(name)
@@ -63,7 +64,7 @@ def _list(json: bool) -> None:
             rows.append((name, None, "", None, "", str(error)))
             continue
         shape, summary = "x".join(map(str, spec.input_shape)), f"{member.summary} ({plugins.origin('models', name)})"
-        rows.append((name, spec.num_parameters, shape, member.num_classes, _options(member.options), summary))
+        rows.append((name, spec.num_parameters, shape, member.num_classes, _options(member), summary))
     columns = ("Name", "Parameters", "Input", "Classes", "Options", "Summary")
     if json:
         display.print_json({"models": [dict(zip(map(str.lower, columns), row, strict=True)) for row in rows]})
@@ -72,8 +73,8 @@ def _list(json: bool) -> None:
     display.note("`ringlet models NAME` shows the layers; `ringlet train --model NAME` trains it")
 
 
-def _options(options: Any) -> str:
-    return ", ".join(f"{name}={value}" for name, value in options.items())
+def _options(member: Member) -> str:
+    return ", ".join(f"{name}={value}" for name, value in member.options.values().items())
 
 
 def _show(spec: ModelSpec, json: bool) -> None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from ringlet.component import Component, plain
-from ringlet.config.names import ALIASES, WITHOUT_EFFECT, annotation_of, flat_names, locate
+from ringlet.component import Component, plain, unit_of
+from ringlet.config.names import ALIASES, WITHOUT_EFFECT, annotation_of, flat_names, locate, network_options
 from ringlet.config.run_config import RunConfig
 from ringlet.config.sections import BY_NAME, SECTIONS, Section
 from ringlet.option_text import bare, choices
@@ -47,7 +47,8 @@ def rows(section: Section) -> list[Row]:
     if section.kind == "plain":
         fields = section.component.model_fields
         renamed = {"network": "name"} if name == "model" else {}
-        return [_row(f"{name}.{renamed.get(option, option)}", field) for option, field in fields.items()]
+        own = [_row(f"{name}.{renamed.get(option, option)}", field) for option, field in fields.items()]
+        return own + (_rows_of_networks() if name == "model" else [])
     registry = section.registry
     if section.kind == "chosen":
         first = Row(f"{name}.name", "NAME", section.default, section.help, flat=name)
@@ -71,11 +72,19 @@ def rows(section: Section) -> list[Row]:
     return found
 
 
+def _rows_of_networks() -> list[Row]:
+    """The options of families of the zoo, each with the families that have it."""
+    return [
+        _row(f"model.{option}", next(iter(owners.values())), tuple(owners), owners)
+        for option, owners in network_options().items()
+    ]
+
+
 def _row(
     path: str, field: FieldInfo, owners: tuple[str, ...] = (), fields: Mapping[str, FieldInfo] | None = None
 ) -> Row:
     default = None if field.is_required() else plain(field.default)
-    takes, meaning = metavar(field.annotation), str(field.description)
+    takes, meaning = _takes(field), str(field.description)
     if fields is not None:  # of several components, which may differ
         if len({repr(plain(one.default)) for one in fields.values()}) > 1:
             default = None
@@ -96,6 +105,15 @@ def _flat_name(path: str) -> str:
     if not found and wanted[0] in ("optimizer", "schedule") and len(wanted) == (2 if wanted[0] == "optimizer" else 3):
         found = ["_".join(wanted[1:])]
     return "" if not found else min(found, key=lambda name: (name not in path, len(name)))
+
+
+def _takes(field: FieldInfo) -> str:
+    """What stands for the value: its unit, where it is a number that has one."""
+    return (
+        unit_of(field).upper()
+        if unit_of(field) and bare(field.annotation) in (int, float)
+        else metavar(field.annotation)
+    )
 
 
 def metavar(annotation: Any) -> str:
@@ -344,7 +362,7 @@ def _schema_of_component(found: type[Component], renamed: Mapping[str, str] | No
 
 def _schema_of_field(owner: type[Component], name: str, field: FieldInfo) -> dict[str, Any]:
     kind = bare(field.annotation)
-    about: dict[str, Any] = {"description": field.description}
+    about: dict[str, Any] = {"description": field.description} | ({"unit": unit_of(field)} if unit_of(field) else {})
     if not field.is_required() and field.default is not None:
         about["default"] = plain(field.default)
     if isinstance(kind, type) and issubclass(kind, Component):
@@ -359,7 +377,7 @@ def _schema_of_field(owner: type[Component], name: str, field: FieldInfo) -> dic
     return about | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
 
 
-_ABOUT = ("description", "default", "title", "affects_result")
+_ABOUT = ("description", "default", "title", "affects_result", "unit")
 
 
 def _schema_of_flat(name: str) -> dict[str, Any]:

@@ -120,6 +120,9 @@ def paths() -> dict[Path, FieldInfo | None]:
             renamed = {"network": "name"} if section.name == "model" else {}
             fields = section.component.model_fields
             found |= {(section.name, renamed.get(name, name)): field for name, field in fields.items()}
+            if section.name == "model":
+                options = network_options()
+                found |= {("model", name): next(iter(owners.values())) for name, owners in options.items()}
         elif section.kind == "chosen":
             found[section.name, "name"] = None
             options = section.registry.options()
@@ -131,6 +134,17 @@ def paths() -> dict[Path, FieldInfo | None]:
     return found
 
 
+def network_options() -> dict[str, dict[str, FieldInfo]]:
+    """Every option of a family of the zoo: the families that have it, with their fields."""
+    from ringlet.models.zoo import NETWORKS
+
+    found: dict[str, dict[str, FieldInfo]] = {}
+    for member in NETWORKS.entries():
+        for option, field in type(member.options).model_fields.items():
+            found.setdefault(option, {})[member.options.family or member.name] = field
+    return found
+
+
 def annotation_of(path: Path) -> Any:
     """The type of an option's value; None where no component of Ringlet has it."""
     section = BY_NAME[path[0]]
@@ -138,6 +152,8 @@ def annotation_of(path: Path) -> Any:
         if path == ("model",) or path == ("model", "name"):
             return str
         field = section.component.model_fields.get(path[1]) if len(path) == 2 else None
+        if field is None and path[0] == "model" and len(path) == 2:
+            field = next(iter(network_options().get(path[1], {}).values()), None)
         return None if field is None else field.annotation
     if section.kind == "chosen":
         if len(path) == 1 or path[1] == "name":
@@ -165,7 +181,15 @@ def from_text(name: str, text: str) -> Any:
     if alias is None:
         return text
     annotation = bool if alias.values is not None else annotation_of(alias.path)
-    return guess(text) if annotation is None else parse_text(annotation, text)
+    is_list = typing.get_origin(bare(annotation)) is tuple
+    if annotation is None or (_is_of_network(alias.path) and not is_list):
+        return guess(text)  # networks may have options of one name and other types
+    return parse_text(annotation, text)
+
+
+def _is_of_network(path: Path) -> bool:
+    own = ("name", *BY_NAME["model"].component.model_fields)
+    return path[0] == "model" and len(path) == 2 and path[1] not in own
 
 
 def is_flag(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
-from ringlet.component import Component, affects_result, plain
+from ringlet.component import Component, OptionError, affects_result, plain
 from ringlet.config.assembly import Assembly, Given
 from ringlet.config.names import Path, locate, unknown_option
 from ringlet.config.sections import BY_NAME, SECTIONS, Checkpoint, Guards, Model, Output, Training, Workers
@@ -199,9 +199,15 @@ class RunConfig:
             raise ConfigError(f"{place}: {error}") from None
         try:
             zoo.create(model.network, input_shape=model.input_shape, num_classes=model.num_classes, **model.options)
+        except OptionError as error:
+            found = [f"{self._place_of_option(option) or place}: {text}" for option, text in error.problems]
+            raise ConfigError("\n".join(found)) from None
         except RingletError as error:
-            given = next((self.place(f"model.{name}") for name in model.options), None) or self.place("model.options")
-            raise ConfigError(f"{given or place}: {error}") from None
+            raise ConfigError(f"{self._place_of_option(getattr(error, 'name', '')) or place}: {error}") from None
+
+    def _place_of_option(self, name: str) -> str | None:
+        """Where an option of the network's family came from."""
+        return self.place(f"model.{name}") or (self.place("model.options") if name in self.model.options else None)
 
     def notes(self) -> list[str]:
         """One line for each option that was set and has no effect here."""

@@ -55,12 +55,20 @@ class Model(Component):
 class Training(Component):
     """Training: how long, how much at a time, and what is minimised."""
 
-    num_epochs: int = option(50, "passes over the training data", affects_result=False, ge=0, le=MAX_COUNT)
-    steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", ge=0)
-    local_batch_size: int | None = option(
-        None, "samples of a pass of one worker (or shard); default: 64, with masks 8", ge=1, le=MAX_COUNT
+    num_epochs: int = option(
+        50, "passes over the training data", unit="epochs", affects_result=False, ge=0, le=MAX_COUNT
     )
-    global_batch_size: int | None = option(None, "samples of a step over all workers", ge=1, le=MAX_COUNT)
+    steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", unit="steps", ge=0)
+    local_batch_size: int | None = option(
+        None,
+        "samples of a pass of one worker (or shard); default: 64, with masks 8",
+        unit="samples",
+        ge=1,
+        le=MAX_COUNT,
+    )
+    global_batch_size: int | None = option(
+        None, "samples of a step over all workers", unit="samples", ge=1, le=MAX_COUNT
+    )
     loss: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
     metrics: tuple[str, ...] | None = option(None, "metrics to report, comma-separated")
     dtype: Literal["float32", "float64"] = option("float32", "precision of the arithmetic")
@@ -166,11 +174,16 @@ class Guards(Component):
         "stop", "a loss, gradient or statistic that is not finite: stop, or skip the update", affects_result=False
     )
     digest_every: int = option(
-        100, "compare the workers' copies of the network every so many steps; 0: never", affects_result=False, ge=0
+        100,
+        "compare the workers' copies of the network every so many steps; 0: never",
+        unit="steps",
+        affects_result=False,
+        ge=0,
     )
     stall_seconds: float | None = option(
         None,
         "end the run after so long without progress; default: 30, or 10 steps if those take longer",
+        unit="seconds",
         affects_result=False,
         gt=0,
     )

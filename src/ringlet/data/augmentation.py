@@ -118,7 +118,7 @@ class Rotate(Transform):
 
     name: ClassVar[str] = "rotate"
     order: ClassVar[int] = 30
-    degrees: float = option(10.0, "degrees by which an image turns at most, either way", gt=0, le=180)
+    degrees: float = option(10.0, "degrees by which an image turns at most, either way", unit="degrees", gt=0, le=180)
 
     def apply(self, images: Images, draw: Draw) -> Images:
         """The turned images."""
@@ -139,7 +139,7 @@ class Crop(Transform):
 
     name: ClassVar[str] = "crop"
     order: ClassVar[int] = 40
-    size: int = option(16, "edge of the window in pixels", ge=1)
+    size: int = option(16, "edge of the window", unit="pixels", ge=1)
 
     def check_shape(self, height: int, width: int) -> None:
         """Refuse images that are smaller than the window."""
@@ -164,7 +164,7 @@ class Shift(Transform):
 
     name: ClassVar[str] = "shift"
     order: ClassVar[int] = 50
-    size: int = option(4, "pixels by which an image moves at most, each way", ge=1)
+    size: int = option(4, "pixels by which an image moves at most, each way", unit="pixels", ge=1)
 
     def check_shape(self, height: int, width: int) -> None:
         """Refuse images that would leave the picture."""

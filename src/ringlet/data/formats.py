@@ -45,7 +45,9 @@ class DatasetFormat(Component, ABC):
     test_path: str | None = option(None, "folder of the test data, where it differs")
     synthetic: bool = option(False, "random data of the data set's shape instead of its files")
     num_samples: int | None = option(None, "number of samples of synthetic or procedural data", ge=1)
-    image_size: tuple[int, ...] | None = option(None, "height,width, or one number, to which images are resized")
+    image_size: tuple[int, ...] | None = option(
+        None, "height,width, or one number, to which images are resized", unit="pixels"
+    )
     validation_split: float | None = option(
         None,
         "share of the training data kept for validation; default: 0.1, or 0 where the data have their own",

@@ -51,7 +51,7 @@ class AverageConfig(StrategyConfig):
 
     name: ClassVar[str] = "average"
     argument: ClassVar[str] = "every"
-    every: int = required("steps between two averages", ge=1, le=1_000_000)
+    every: int = required("steps between two averages", unit="steps", ge=1, le=1_000_000)
 
     @property
     def steps_between_rounds(self) -> int:

@@ -44,7 +44,7 @@ class BmufConfig(StrategyConfig):
 
     name: ClassVar[str] = "bmuf"
     argument: ClassVar[str] = "every"
-    every: int = required("steps of a block", ge=1, le=1_000_000)
+    every: int = required("steps of a block", unit="steps", ge=1, le=1_000_000)
     block_momentum: float | None = option(
         None, "share of the last block's update that is kept; default: 1 - 1 / workers", ge=0, lt=1
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ringlet.component import option
 from ringlet.models.builder import apply, build, conv2d, dense, flatten, image_input, softmax
-from ringlet.models.zoo import Member
+from ringlet.models.zoo import Member, NetworkOptions
 from ringlet.operations import Activation
 from ringlet.operations.attributes import real
 
@@ -53,4 +54,10 @@ def curvy(name, input_shape, num_classes, *, width):
     return build(name, softmax(dense(x, num_classes)))
 
 
-CURVY = Member("curvy", curvy, "two activations of a plugin", (1, 8, 8), 10, options={"width": 4})
+class CurvyOptions(NetworkOptions):
+    """What users may change."""
+
+    width: int = option(4, "filters", ge=1)
+
+
+CURVY = Member("curvy", curvy, "two activations of a plugin", (1, 8, 8), 10, options=CurvyOptions())

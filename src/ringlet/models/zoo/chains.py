@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from ringlet.errors import ConfigError, show
+from ringlet.component import option
 from ringlet.models.builder import (
     Tensor,
     batch_norm,
@@ -21,8 +22,13 @@ from ringlet.models.builder import (
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import (
     CIFAR,
+    FORM,
     MNIST,
+    NETWORKS,
+    RATE,
+    Form,
     Member,
+    NetworkOptions,
     classify,
     conv_norm_relu,
     hidden_layers,
@@ -30,6 +36,41 @@ from ringlet.models.zoo.member import (
     pick_form,
 )
 from ringlet.operations.attributes import Shape
+
+
+class PerceptronOptions(NetworkOptions):
+    """Of the perceptron."""
+
+    family: ClassVar[str] = "simplemlp"
+    hidden: tuple[int, ...] = option((512, 512, 512), "units of the dense layers")
+
+
+class DropoutOptions(NetworkOptions):
+    """Of networks that can change their dropout alone."""
+
+    family: ClassVar[str] = "mnistcnn"
+    rate: float = option(0.25, RATE, ge=0, lt=1)
+
+
+class ClassicOptions(NetworkOptions):
+    """Of AlexNet and VGG."""
+
+    family: ClassVar[str] = "alexnet, vgg"
+    form: Form = option("auto", FORM)
+    hidden: tuple[int, ...] | None = option(
+        None, "units of the dense layers before the classifier; default: the form's"
+    )
+    rate: float = option(0.5, RATE, ge=0, lt=1)
+
+
+MAX_WIDTH = 16.0
+
+
+class MobileNetOptions(NetworkOptions):
+    """Of MobileNet."""
+
+    family: ClassVar[str] = "mobilenet"
+    width: float = option(1.0, "factor of every number of filters", gt=0, le=MAX_WIDTH)
 
 
 # -- small networks: a perceptron, PyDTNN's simple CNN, the MNIST CNN of the multi-GPU study ---------------------------
@@ -88,9 +129,6 @@ def alexnet(
         x = _conv(x, filters, 3, padding=1)
     x = hidden_layers(flatten(max_pool2d(x, window, stride=2)), hidden, rate=rate)
     return build(name, classify(x, num_classes))
-
-
-_ALEXNET_OPTIONS = {"form": "auto", "hidden": None, "rate": 0.5}
 
 
 # -- VGG (Simonyan and Zisserman 2015): stacks of 3x3 convolutions between 2x2 pools -----------------------------------
@@ -170,7 +208,7 @@ def _members() -> list[Member]:
             vgg,
             f"VGG with {depth} layers{' and batch norm' if norm else ''}",
             fixed={"depth": depth, "norm": norm},
-            options={"form": "auto", "hidden": None, "rate": 0.5},
+            options=ClassicOptions(),
         )
         for depth in REPEATS
         for norm in (False, True)
@@ -179,13 +217,10 @@ def _members() -> list[Member]:
 
 # -- MobileNet v1 (Howard et al. 2017): each convolution split into one per channel and a 1x1 over channels ------------
 MOBILENET_LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
-MAX_WIDTH = 16.0
 
 
 def mobilenetv1(name: str, input_shape: Shape, num_classes: int, *, width: float) -> ModelSpec:
     """``width`` scales every number of filters; small images keep their size in the first layer."""
-    if not 0 < width <= MAX_WIDTH:
-        raise ConfigError(f"width must be above 0 and at most {MAX_WIDTH:g}, got {show(width)}")
     x = image_input(input_shape)
     x = conv_norm_relu(x, max(1, int(32 * width)), 3, stride=1 if is_small(input_shape) else 2)
     for filters, stride in MOBILENET_LAYERS:
@@ -194,22 +229,27 @@ def mobilenetv1(name: str, input_shape: Shape, num_classes: int, *, width: float
     return build(name, classify(global_avg_pool2d(x), num_classes))
 
 
-MEMBERS = (
-    Member("simplemlp", simplemlp, "three dense layers of 512", MNIST, 10, options={"hidden": (512, 512, 512)}),
-    Member("simplecnn", simplecnn, "two small convolutions and a dense layer of 128", MNIST, 10),
-    Member(
-        "mnistcnn",
-        mnistcnn,
-        "the MNIST CNN of the multi-GPU study: convolutions 32, 256, 128",
-        MNIST,
-        10,
-        options={"rate": 0.25},
-    ),
-    Member("alexnet", alexnet, "AlexNet for 227x227 images", (3, 227, 227), options=_ALEXNET_OPTIONS),
-    Member(
-        "alexnet_cifar10", alexnet, "AlexNet for 32x32 images", CIFAR, 10, options={**_ALEXNET_OPTIONS, "form": "cifar"}
-    ),
-    *_small_members(),
-    *_members(),
-    Member("mobilenetv1", mobilenetv1, "depthwise separable convolutions", options={"width": 1.0}),
+MEMBERS = tuple(
+    map(
+        NETWORKS.register,
+        (
+            Member("simplemlp", simplemlp, "three dense layers of 512", MNIST, 10, options=PerceptronOptions()),
+            Member("simplecnn", simplecnn, "two small convolutions and a dense layer of 128", MNIST, 10),
+            Member(
+                "mnistcnn",
+                mnistcnn,
+                "the MNIST CNN of the multi-GPU study: convolutions 32, 256, 128",
+                MNIST,
+                10,
+                options=DropoutOptions(),
+            ),
+            Member("alexnet", alexnet, "AlexNet for 227x227 images", (3, 227, 227), options=ClassicOptions()),
+            Member(
+                "alexnet_cifar10", alexnet, "AlexNet for 32x32 images", CIFAR, 10, options=ClassicOptions(form="cifar")
+            ),
+            *_small_members(),
+            *_members(),
+            Member("mobilenetv1", mobilenetv1, "depthwise separable convolutions", options=MobileNetOptions()),
+        ),
+    )
 )

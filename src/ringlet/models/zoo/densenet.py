@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from ringlet.component import option
 from ringlet.models.builder import (
     Tensor,
     avg_pool2d,
@@ -16,8 +19,18 @@ from ringlet.models.builder import (
     relu,
 )
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo.member import Member, classify, conv_norm_relu, pick_form
-from ringlet.operations.attributes import Shape
+from ringlet.models.zoo.member import (
+    FORM,
+    NETWORKS,
+    RATE,
+    Form,
+    Member,
+    NetworkOptions,
+    classify,
+    conv_norm_relu,
+    pick_form,
+)
+from ringlet.operations.attributes import MAX_EXTENT, Shape
 
 REPEATS = {121: (6, 12, 24, 16), 161: (6, 12, 36, 24), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
 GROWTH = {121: 32, 161: 48, 169: 32, 201: 32}
@@ -53,13 +66,24 @@ def densenet(
     return build(name, classify(x, num_classes))
 
 
+class DenseNetOptions(NetworkOptions):
+    """Of densely connected networks."""
+
+    family: ClassVar[str] = "densenet"
+    growth: int = option(32, "filters that every layer adds", ge=1, le=MAX_EXTENT)
+    form: Form = option("auto", FORM)
+    rate: float = option(0.0, RATE, ge=0, lt=1)
+
+
 MEMBERS = tuple(
-    Member(
-        f"densenet{depth}",
-        densenet,
-        f"densely connected network with {depth} layers",
-        fixed={"depth": depth},
-        options={"growth": GROWTH[depth], "form": "auto", "rate": 0.0},
+    NETWORKS.register(
+        Member(
+            f"densenet{depth}",
+            densenet,
+            f"densely connected network with {depth} layers",
+            fixed={"depth": depth},
+            options=DenseNetOptions(growth=GROWTH[depth]),
+        )
     )
     for depth in REPEATS
 )

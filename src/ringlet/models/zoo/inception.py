@@ -8,7 +8,9 @@ paper's 5x5 windows are ``branch_kernel=5``.
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
+from ringlet.component import option
 from ringlet.models.builder import (
     Tensor,
     avg_pool2d,
@@ -20,8 +22,18 @@ from ringlet.models.builder import (
     max_pool2d,
 )
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo.member import Member, classify, conv_norm_relu, pick_form
-from ringlet.operations.attributes import Shape
+from ringlet.models.zoo.member import (
+    FORM,
+    NETWORKS,
+    RATE,
+    Form,
+    Member,
+    NetworkOptions,
+    classify,
+    conv_norm_relu,
+    pick_form,
+)
+from ringlet.operations.attributes import MAX_EXTENT, Shape
 
 conv = partial(conv_norm_relu, epsilon=1e-3)
 GOOGLENET_STAGES = (
@@ -134,7 +146,28 @@ def inceptionv3(name: str, input_shape: Shape, num_classes: int, *, form: str, r
     return build(name, classify(x, num_classes))
 
 
-MEMBERS = (
-    Member("googlenet", googlenet, "Inception v1 with batch norm", options={"branch_kernel": 3, "rate": 0.2}),
-    Member("inceptionv3", inceptionv3, "Inception v3", (3, 299, 299), options={"form": "auto", "rate": 0.5}),
+class GoogLeNetOptions(NetworkOptions):
+    """Of Inception v1."""
+
+    family: ClassVar[str] = "googlenet"
+    branch_kernel: int = option(3, "edge of the larger windows", ge=1, le=MAX_EXTENT)
+    rate: float = option(0.2, RATE, ge=0, lt=1)
+
+
+class InceptionOptions(NetworkOptions):
+    """Of Inception v3."""
+
+    family: ClassVar[str] = "inceptionv3"
+    form: Form = option("auto", FORM)
+    rate: float = option(0.5, RATE, ge=0, lt=1)
+
+
+MEMBERS = tuple(
+    map(
+        NETWORKS.register,
+        (
+            Member("googlenet", googlenet, "Inception v1 with batch norm", options=GoogLeNetOptions()),
+            Member("inceptionv3", inceptionv3, "Inception v3", (3, 299, 299), options=InceptionOptions()),
+        ),
+    )
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from ringlet.errors import ConfigError, show
+from ringlet.component import Component, OptionError, Registry
+from ringlet.errors import UnknownNameError, UsageError, show
 from ringlet.models.builder import Padding, Tensor, Window, batch_norm, conv2d, dense, dropout, relu, softmax
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.attributes import Shape
@@ -26,6 +27,24 @@ DATASET_FORMS: Mapping[str, tuple[Shape, int]] = {
 """Suffixes of names, as in ``vgg16_cifar10``: the data's shape and number of classes."""
 
 
+NETWORKS: Registry[Member] = Registry("model", package="ringlet.models.zoo", group="models")
+Form = Literal["auto", "cifar", "imagenet"]
+FORM = "the CIFAR form for small images, the ImageNet form, or auto: by the size of the images"
+RATE = "share of the features that dropout leaves out"
+
+
+class NetworkOptions(Component):
+    """What users may change of a family; this one has nothing."""
+
+    family: ClassVar[str] = ""
+    """How help calls the networks that have these options; default: their names."""
+
+    @classmethod
+    def title(cls) -> str:
+        """How messages call it."""
+        return "network"
+
+
 @dataclass(frozen=True)
 class Member:
     """One name of the zoo: ``family(name, input_shape, num_classes, **options)`` with its defaults."""
@@ -38,8 +57,24 @@ class Member:
     min_classes: int = 2
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """What the name decides: ``depth=50`` of resnet50. Not for users to change."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """What users may change, with the default values."""
+    options: NetworkOptions = field(default_factory=NetworkOptions)
+    """What users may change, with this member's defaults."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.options, NetworkOptions):
+            raise UsageError(f"model '{self.name}': options must be NetworkOptions, got {show(self.options)}")
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All options, with those given; unknown names and wrong values are errors."""
+        known = type(self.options).model_fields
+        for name in given:
+            if name not in known:
+                raise UnknownNameError(f"option of model '{self.name}'", name, known)
+        try:
+            chosen = self.options.replace(**given)
+        except OptionError as error:
+            raise OptionError(f"model '{self.name}'", error.problems) from None
+        return {name: getattr(chosen, name) for name in known}
 
 
 def is_small(input_shape: Shape) -> bool:
@@ -49,8 +84,6 @@ def is_small(input_shape: Shape) -> bool:
 
 def pick_form(form: str, input_shape: Shape) -> str:
     """``"cifar"`` or ``"imagenet"``, from an option or, with ``"auto"``, from the size of the images."""
-    if form not in ("auto", "cifar", "imagenet"):
-        raise ConfigError(f"form must be auto, cifar or imagenet, got {show(form)}")
     if form != "auto":
         return form
     return "cifar" if is_small(input_shape) else "imagenet"

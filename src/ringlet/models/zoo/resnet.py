@@ -8,8 +8,9 @@ first 1x1 as the paper does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Literal
 
-from ringlet.errors import ConfigError, show
+from ringlet.component import option
 from ringlet.models.builder import (
     Tensor,
     add,
@@ -22,8 +23,18 @@ from ringlet.models.builder import (
     relu,
 )
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo.member import CIFAR, Member, classify, conv_norm_relu, pick_form
-from ringlet.operations.attributes import Shape
+from ringlet.models.zoo.member import (
+    CIFAR,
+    FORM,
+    NETWORKS,
+    Form,
+    Member,
+    NetworkOptions,
+    classify,
+    conv_norm_relu,
+    pick_form,
+)
+from ringlet.operations.attributes import MAX_EXTENT, Shape
 
 REPEATS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 BOTTLENECK_FROM = 50
@@ -70,8 +81,6 @@ def resnet(
     name: str, input_shape: Shape, num_classes: int, *, depth: int, form: str, version: str, width: int
 ) -> ModelSpec:
     """ResNet 18, 34, 50, 101 or 152; the CIFAR form has a 3x3 stem without pooling."""
-    if version not in ("v1", "v1.5"):
-        raise ConfigError(f"version must be v1 or v1.5, got {show(version)}")
 
     def bottleneck(x: Tensor, width: int, stride: int) -> Tensor:
         return bottleneck_block(x, width, stride, version=version)
@@ -92,7 +101,23 @@ def cifar_resnet(name: str, input_shape: Shape, num_classes: int, *, depth: int,
     return build(name, classify(global_avg_pool2d(x), num_classes))
 
 
-MEMBERS = (
+class CifarResNetOptions(NetworkOptions):
+    """Of residual networks for small images."""
+
+    family: ClassVar[str] = "resnet20 to resnet1202"
+    width: int = option(16, "filters of the first stage; they double twice", ge=1, le=MAX_EXTENT)
+
+
+class ResNetOptions(NetworkOptions):
+    """Of residual networks."""
+
+    family: ClassVar[str] = "resnet18 to resnet152"
+    form: Form = option("auto", FORM)
+    version: Literal["v1", "v1.5"] = option("v1.5", "where a bottleneck is strided: in the 1x1 (v1) or the 3x3")
+    width: int = option(64, "filters of the first stage; they double three times", ge=1, le=MAX_EXTENT)
+
+
+_MEMBERS = (
     *(
         Member(
             f"resnet{depth}",
@@ -101,7 +126,7 @@ MEMBERS = (
             CIFAR,
             10,
             fixed={"depth": depth},
-            options={"width": 16},
+            options=CifarResNetOptions(),
         )
         for depth in CIFAR_DEPTHS
     ),
@@ -111,8 +136,9 @@ MEMBERS = (
             resnet,
             f"residual network with {depth} layers",
             fixed={"depth": depth},
-            options={"form": "auto", "version": "v1.5", "width": 64},
+            options=ResNetOptions(),
         )
         for depth in REPEATS
     ),
 )
+MEMBERS = tuple(map(NETWORKS.register, _MEMBERS))

@@ -6,6 +6,9 @@ height or width is odd, the way up adds the row or column that halving dropped.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from ringlet.component import option
 from ringlet.errors import SpecError
 from ringlet.models.builder import (
     Tensor,
@@ -19,8 +22,8 @@ from ringlet.models.builder import (
     softmax,
 )
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo.member import Member, conv_norm_relu
-from ringlet.operations.attributes import Shape
+from ringlet.models.zoo.member import NETWORKS, Member, NetworkOptions, conv_norm_relu
+from ringlet.operations.attributes import MAX_EXTENT, Shape
 
 MAX_LEVELS = 7
 MIN_BOTTOM = 4
@@ -71,9 +74,25 @@ def unet(name: str, input_shape: Shape, num_classes: int, *, levels: int, width:
     return build(name, sigmoid(x) if num_classes == 1 else softmax(x))
 
 
+class UNetOptions(NetworkOptions):
+    """Of the U-Net."""
+
+    family: ClassVar[str] = "unet"
+    levels: int = option(0, "times down and up; 0: as many as fit, at most 7", ge=0, le=16)
+    width: int = option(8, "filters at the top; they double with every level", ge=1, le=MAX_EXTENT)
+    momentum: float = option(0.99, "share of the running statistics that batch normalisation keeps", ge=0, lt=1)
+
+
 MEMBERS = (
-    Member(
-        "unet", unet, "U-Net for masks: sigmoid for one class, softmax for several", (3, 512, 512), 1, min_classes=1,
-        options={"levels": 0, "width": 8, "momentum": 0.99},
+    NETWORKS.register(
+        Member(
+            "unet",
+            unet,
+            "U-Net for masks: sigmoid for one class, softmax for several",
+            (3, 512, 512),
+            1,
+            min_classes=1,
+            options=UNetOptions(),
+        )
     ),
-)  # fmt: skip
+)

@@ -73,7 +73,7 @@ class ReduceOnPlateau(Monitor):
     name: ClassVar[str] = "reduce_lr_on_plateau"
     metric: str | None = option(None, WATCHED, min_length=1)
     factor: float = option(0.1, "factor of the learning rate", gt=0, lt=1)
-    patience: int = option(5, "epochs without improvement before the reduction", ge=1)
+    patience: int = option(5, "epochs without improvement before the reduction", unit="epochs", ge=1)
     min_lr: float = option(0.0, "never below this learning rate", ge=0)
 
     def adjust(self, learning_rate: float, memory: Memory) -> float:
@@ -96,7 +96,7 @@ class EarlyStopping(Monitor):
 
     name: ClassVar[str] = "early_stopping"
     metric: str | None = option(None, WATCHED, min_length=1)
-    patience: int = option(10, "epochs without improvement before the run stops", ge=1)
+    patience: int = option(10, "epochs without improvement before the run stops", unit="epochs", ge=1)
 
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:
         """Stop when patience has run out."""
@@ -130,7 +130,7 @@ class ModelCheckpoint(Monitor):
 
     name: ClassVar[str] = "model_checkpoint"
     metric: str | None = option(None, "metric whose best model is kept as best.safetensors", min_length=1)
-    save_freq: int = option(1, "look at it every so many epochs", ge=1)
+    save_freq: int = option(1, "look at it every so many epochs", unit="epochs", ge=1)
 
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:
         """Save when this epoch may be saved and beats the best saved one."""

@@ -31,8 +31,8 @@ class WarmUp(Rate):
     """
 
     name: ClassVar[str] = "warm_up"
-    epochs: float = option(5.0, "epochs of linear growth to the learning rate", ge=0)
-    steps: int | None = option(None, "the same in steps; wins over epochs", ge=1)
+    epochs: float = option(5.0, "epochs of linear growth to the learning rate", unit="epochs", ge=0)
+    steps: int | None = option(None, "the same in steps; wins over epochs", unit="steps", ge=1)
     start_lr: float | None = option(None, "where the growth begins; default: the rate of one worker", ge=0)
 
     def misfits(self, span: Span) -> Iterable[str]:
@@ -60,7 +60,7 @@ class Cosine(Rate):
     """
 
     name: ClassVar[str] = "cosine"
-    epochs: float | None = option(None, "where the fall ends; default: the last epoch", ge=0)
+    epochs: float | None = option(None, "where the fall ends; default: the last epoch", unit="epochs", ge=0)
     min_lr: float = option(0.0, "learning rate at the end", ge=0)
 
     def misfits(self, span: Span) -> Iterable[str]:
@@ -91,8 +91,8 @@ class Step(Rate):
     """Multiply by ``factor`` at each of ``milestones`` (epochs), or after ``every`` so many epochs."""
 
     name: ClassVar[str] = "step"
-    milestones: tuple[float, ...] = option((), "epochs at which the rate is multiplied, comma-separated")
-    every: int | None = option(None, "or: epochs between two multiplications", ge=1)
+    milestones: tuple[float, ...] = option((), "epochs at which the rate is multiplied, comma-separated", unit="epochs")
+    every: int | None = option(None, "or: epochs between two multiplications", unit="epochs", ge=1)
     factor: float = option(0.1, "factor of the learning rate", gt=0, lt=1)
     min_lr: float = option(0.0, MIN_LR, ge=0)
 
@@ -122,7 +122,7 @@ class ReduceEveryNEpochs(Rate):
 
     name: ClassVar[str] = "reduce_lr_every_nepochs"
     factor: float = option(0.1, "factor of the learning rate", gt=0, lt=1)
-    nepochs: int = option(5, "epochs between two reductions", ge=1)
+    nepochs: int = option(5, "epochs between two reductions", unit="epochs", ge=1)
     min_lr: float = option(0.0, MIN_LR, ge=0)
 
     def adjust(self, learning_rate: float, time: Time) -> float:

@@ -15,7 +15,7 @@ from ringlet.data.requests import Parts, Request
 from ringlet.data.source import ArraySource
 from ringlet.models.builder import build, dense, flatten, image_input, relu, softmax
 from ringlet.models.spec import ModelSpec
-from ringlet.models.zoo import Member
+from ringlet.models.zoo import Member, NetworkOptions
 from ringlet.optim.base import Optimizer, State, UpdateContext
 from ringlet.optim.schedules.base import Time
 from ringlet.optim.schedules.rates import Rate
@@ -50,7 +50,13 @@ def _linear(name: str, input_shape: tuple[int, ...], num_classes: int, *, width:
     return build(name, softmax(dense(hidden, num_classes)))
 
 
-TINY = Member("tiny_linear", _linear, "one hidden layer", (1, 6, 6), 2, options={"width": 3})
+class TinyOptions(NetworkOptions):
+    """What users may change."""
+
+    width: int = option(3, "units of the hidden layer", ge=1)
+
+
+TINY = Member("tiny_linear", _linear, "one hidden layer", (1, 6, 6), 2, options=TinyOptions())
 
 
 @final
