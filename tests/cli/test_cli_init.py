@@ -139,6 +139,10 @@ def test_show_can_leave_defaults_out(ringlet):
         ('[optimizer]\nname = "lars"\n\ntrust = -1\n', ["f.toml, line 4: optimizer.trust: -1 is out of range"]),
         ("[optimizer]\ntrust = 0.1\n", ["f.toml, line 2: optimizer.trust: optimizer 'adam' has no option 'trust'"]),
         ("[schedule.step]\nfactor = 1.0\nevery = 2\n", ["line 2: schedule.step.factor: 1.0 is out of range"]),
+        (
+            "[traning]\nnum_epochs = 3\n",
+            ["unknown option 'traning' (f.toml, line 1: traning). Did you mean 'training'?"],
+        ),
         ("[schedule.stepp]\n", ["line 1: schedule.stepp: unknown scheduler 'stepp'. Did you mean 'step'?"]),
         ('dataset = "digit"\nmetrics = ["acuracy"]\n', ["line 1: dataset: unknown data set", "line 2: metrics: unkn"]),
         ('model = "unet"\nmodel_options = { levls = 3 }\n', ["line 2: model_options: unknown option", "'levels'"]),

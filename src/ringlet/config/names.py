@@ -202,7 +202,7 @@ def is_flag(name: str) -> bool:
 
 def unknown_option(name: str, origin: str | None = None, more: Iterable[str] = ()) -> str:
     """The message for a name that is not an option, with the nearest one, also among ``more``."""
-    near = nearest(name, [*more, *flat_names(), *(".".join(path) for path in paths())])
+    near = nearest(name, [*more, *BY_NAME, *flat_names(), *(".".join(path) for path in paths())])
     hint = f" Did you mean '{near}'?" if near else " See `ringlet train --help` for the options."
     place = f" ({origin})" if origin and origin != name else ""
     return f"unknown option '{name}'{place}.{hint}"
