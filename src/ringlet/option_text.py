@@ -40,7 +40,8 @@ def explain(error: Mapping[str, Any], owner: str, known: Sequence[str]) -> str:
         return f"{owner} needs a value"
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
-        return f"{given} is out of range, expected {words} {error['ctx'][key]:g}"
+        limit = error["ctx"][key]
+        return f"{given} is out of range, expected {words} {f'{limit:,}' if isinstance(limit, int) else f'{limit:g}'}"
     if kind == "finite_number":
         return f"{given} is not a finite number"
     if kind == "literal_error":

@@ -74,9 +74,17 @@ def test_fewer_samples_are_a_choice_by_seed() -> None:
         load_dataset("digits", num_samples=2000)
 
 
-@pytest.mark.parametrize("option", [{"num_samples": 0}, {"num_classes": 0}, {"image_size": 0}, {"input_shape": ()}])
-def test_sizes_must_be_positive(option: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"positive|expected at least 1|expected height,width"):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"num_samples": 0}, "num_samples: 0 is out of range, expected at least 1"),
+        ({"num_classes": 0}, "num_classes = .*expected positive numbers"),
+        ({"image_size": 0}, "image_size: expected height,width or one number, such as 128, received 0,0"),
+        ({"input_shape": ()}, "input_shape = .*expected positive numbers"),
+    ],
+)
+def test_sizes_must_be_positive(option: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_dataset("synthetic", **option)
 
 
