@@ -45,35 +45,35 @@ class Lines {
         return at.phase * phase_stride() + at.element;
     }
 
-    // Makes a line of a row, for some outputs only, the first of which comes first in the line.
-    void fill(const T* row, const Range& outputs, T* line, T* spare) const {
-        const long elements = fill_phases(row, outputs, line, phase_stride(), spare);
+    // Makes a line of a row, for some outputs only, the first of which comes first in the line; `blank` is what surrounds the row.
+    void fill(const T* row, const Range& outputs, T* line, T* spare, T blank = T(0)) const {
+        const long elements = fill_phases(row, outputs, line, phase_stride(), spare, blank);
         for (long k = 0; k < c_.in_step; ++k) clear_elements(line + k * phase_stride() + elements, Width);
     }
-    void fill(const T* row, T* line, T* spare) const { fill(row, Range{0, c_.outputs}, line, spare); }
+    void fill(const T* row, T* line, T* spare, T blank = T(0)) const { fill(row, Range{0, c_.outputs}, line, spare, blank); }
 
     // Phases `stride` apart; returns the elements of each.
-    long fill_phases(const T* row, const Range& outputs, T* line, long stride, T* spare) const {
+    long fill_phases(const T* row, const Range& outputs, T* line, long stride, T* spare, T blank = T(0)) const {
         const long first = first_ + outputs.first * c_.in_step, pixels = pixels_ - c_.outputs + outputs.last - outputs.first;
         if (c_.in_step == 1) {
-            pad(row, first, line, pixels);
+            pad(row, first, line, pixels, blank);
         } else if (first >= 0 && first + c_.in_step * pixels <= c_.in_size) {
             phases_.split(row + first * lanes_, pixels, line, stride);
         } else {
-            pad(row, first, spare, c_.in_step * pixels);
+            pad(row, first, spare, c_.in_step * pixels, blank);
             phases_.split(spare, pixels, line, stride);
         }
         return pixels * lanes_;
     }
 
   private:
-    void pad(const T* row, long first, T* target, long pixels) const {
+    void pad(const T* row, long first, T* target, long pixels, T blank) const {
         const Range inside = Range{0, c_.in_size}.cut(Range{first, first + pixels});
         const long count = inside.last - inside.first, left = count > 0 ? inside.first - first : pixels;
-        clear_elements(target, left * lanes_);
+        fill_elements(target, left * lanes_, blank);
         if (count <= 0) return;
         copy_elements(row + inside.first * lanes_, target + left * lanes_, count * lanes_);
-        clear_elements(target + (left + count) * lanes_, (pixels - left - count) * lanes_);
+        fill_elements(target + (left + count) * lanes_, (pixels - left - count) * lanes_, blank);
     }
 
     const Axis c_;
