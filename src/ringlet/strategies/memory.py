@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from math import prod
 
 from ringlet.engines.engine import Engine
-from ringlet.kernels.contract import padded_lanes
 from ringlet.models.spec import ModelSpec
 
 PREFETCHED = 3
@@ -75,4 +74,4 @@ def worker_memory(
 
 def most_activation_bytes(spec: ModelSpec, local_batch_size: int, item_size: int) -> int:
     """More than the activations of any engine, at once: three times all outputs."""
-    return 3 * sum(prod(shape) for shape in spec.shapes.values()) * padded_lanes(local_batch_size) * item_size
+    return 3 * sum(prod(shape) for shape in spec.shapes.values()) * local_batch_size * item_size
