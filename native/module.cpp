@@ -122,7 +122,7 @@ template <typename A>
 Extent extent_of(const A& x, long n) {
     require(x.ndim() >= 2, "an activation has at least two axes: (features, lanes)");
     const long lanes = extent(x, x.ndim() - 1), channels = extent(x, 0);
-    require(lanes % 8 == 0, "lanes must be a multiple of 8");
+    require(lanes > 0, "an activation has at least one lane");
     long pixels = 1;
     for (size_t i = 1; i + 1 < x.ndim(); ++i) pixels *= extent(x, i);
     require(n >= 0 && n <= lanes, "n must be between 0 and the number of lanes");
