@@ -450,11 +450,12 @@ void softmax_backward(In y, In dy, Out dx, bool accumulate) {
 }
 
 void require_labels(const Extent& e, const int32_t* labels) {
-    for (long pixel = 0; pixel < e.pixels; ++pixel)
-        for (long lane = 0; lane < e.n; ++lane) {
-            const int32_t label = labels[pixel * e.lanes + lane];
-            require(label >= 0 && label < e.channels, "a label is outside the classes of the prediction");
-        }
+    const bool full = e.n == e.lanes;
+    const long rows = full ? 1 : e.pixels, row = full ? e.pixels * e.lanes : e.lanes, count = full ? row : e.n;
+    bool fit = true;
+    for (long i = 0; i < rows; ++i)
+        for (long j = 0; j < count; ++j) fit &= labels[i * row + j] >= 0 && labels[i * row + j] < e.channels;
+    require(fit, "a label is outside the classes of the prediction");
 }
 
 double loss(const char* kind, In prediction, In target, Out dprediction, long n, double scale) {

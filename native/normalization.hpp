@@ -110,8 +110,11 @@ struct BackwardPlanes {
 template <typename V>
 struct GradientSums {
     V plain, weighted;
-    GradientSums operator+(const GradientSums& other) const { return {plain + other.plain, weighted + other.weighted}; }
-    GradientSums& operator+=(const GradientSums& other) { return *this = *this + other; }
+    GradientSums& operator+=(const GradientSums& other) {
+        plain += other.plain;
+        weighted += other.weighted;
+        return *this;
+    }
 };
 
 template <bool Relu, typename T, typename Real>

@@ -9,6 +9,18 @@
 
 namespace ringlet::RINGLET_ISA {
 
+// The integer that is as wide as T, to compare and to choose by.
+template <typename T>
+struct IntegerOf;
+template <>
+struct IntegerOf<float> {
+    using type = int32_t;
+};
+template <>
+struct IntegerOf<double> {
+    using type = int64_t;
+};
+
 // Ones, then zeros: a vector from `count` elements before the zeros has ones in its first `count` lanes.
 template <typename T>
 struct Steps {
@@ -24,7 +36,7 @@ inline constexpr Steps<T> kSteps;
 template <typename T>
 struct Whole {
     using V = Vec<T, kNativeWidth<T>>;
-    static constexpr long count = kNativeWidth<T>;
+    static constexpr bool is_whole = true;
 
     V read(const T* source) const { return load<V>(source); }
     void write(T* target, V value) const { store(target, value); }
@@ -35,6 +47,7 @@ struct Whole {
 template <typename T>
 struct Part {
     using V = Vec<T, kNativeWidth<T>>;
+    static constexpr bool is_whole = false;
     long count;
 
     V read(const T* source) const { return load_part<V>(source, count); }
@@ -68,7 +81,7 @@ inline void fill_pattern(T* pattern, long lanes, Value value) {
 // Calls body(whole or part, at, phase) on the vectors of [first, last). The body is a copy that nothing points to: its constants stay in
 // registers, where stores cannot change them.
 template <typename T, typename Body>
-inline __attribute__((always_inline)) void in_sections(long lanes, long first, long last, const Body body) {
+inline __attribute__((always_inline)) void in_sections(long lanes, long first, long last, Body body) {
     constexpr int Width = kNativeWidth<T>;
     Phase<T> phase(first, lanes);
     long at = first;
@@ -76,21 +89,22 @@ inline __attribute__((always_inline)) void in_sections(long lanes, long first, l
     if (at < last) body(Part<T>{last - at}, at, phase.at);
 }
 
-// The sum of what body(whole or part, at, phase) gives over [first, last), in four parts so that additions need not wait for each other.
-template <typename T, typename Sum, typename Body>
-inline __attribute__((always_inline)) Sum sum_sections(long lanes, long first, long last, const Body body) {
+// The sum of what body(whole or part, at, phase) gives over [first, last), in parts so that additions need not wait for each other.
+template <typename T, typename Sum, int Parts = 4, typename Body>
+inline __attribute__((always_inline)) Sum sum_sections(long lanes, long first, long last, Body body) {
     constexpr int Width = kNativeWidth<T>;
-    Sum sums[4] = {};
+    Sum sums[Parts] = {};
     Phase<T> phase(first, lanes);
     long at = first;
-    for (; at + 4 * Width <= last; at += 4 * Width)
-        unroll<4>([&](auto k) {
+    for (; at + Parts * Width <= last; at += Parts * Width)
+        unroll<Parts>([&](auto k) {
             sums[k] += body(Whole<T>{}, at + k * Width, phase.at);
             phase.advance();
         });
     for (; at + Width <= last; at += Width, phase.advance()) sums[0] += body(Whole<T>{}, at, phase.at);
-    if (at < last) sums[1] += body(Part<T>{last - at}, at, phase.at);
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    if (at < last) sums[0] += body(Part<T>{last - at}, at, phase.at);
+    for (int k = 1; k < Parts; ++k) sums[0] += sums[k];
+    return sums[0];
 }
 
 // Which elements belong to samples: real(section, value, phase) is zero in the others, and beyond the plane.
