@@ -189,7 +189,7 @@ ConvShape conv_shape(const X& x, const W& weight, const Y& y, Pair stride, Pair 
 template <typename X, typename Y>
 PoolShape pool_shape(const X& x, const Y& y, Pair kernel, Pair stride, Pair padding) {
     require(x.ndim() == 4 && y.ndim() == 4, "pooling arrays have four axes");
-    require(extent(x, 0) == extent(y, 0) && extent(x, 3) == extent(y, 3) && extent(x, 3) % 8 == 0, "channels and lanes must agree");
+    require(extent(x, 0) == extent(y, 0) && extent(x, 3) == extent(y, 3) && extent(x, 3) > 0, "channels and lanes must agree");
     const PoolShape s{extent(x, 0), extent(x, 1), extent(x, 2), extent(y, 1), extent(y, 2), extent(x, 3), kernel.first,
                       kernel.second, stride.first, stride.second, padding.first, padding.second};
     require(s.kernel_h > 0 && s.kernel_w > 0 && s.stride_h > 0 && s.stride_w > 0, "kernel and stride must be positive");
@@ -290,7 +290,7 @@ template <typename X, typename W, typename Y>
 DenseShape dense_shape(const X& x, const W& weight, const Y& y) {
     require(x.ndim() == 2 && weight.ndim() == 2 && y.ndim() == 2, "dense arrays have two axes");
     const DenseShape s{extent(weight, 0), extent(weight, 1), extent(x, 1)};
-    require(extent(x, 0) == s.inputs && extent(y, 0) == s.outputs && extent(y, 1) == s.lanes && s.lanes % 8 == 0,
+    require(extent(x, 0) == s.inputs && extent(y, 0) == s.outputs && extent(y, 1) == s.lanes && s.lanes > 0,
             "x (inputs, lanes), weight (outputs, inputs) and y (outputs, lanes) do not fit");
     return s;
 }
