@@ -4,7 +4,7 @@
 
 ``make test-arm64`` leaves object files in build/arm64/cmake/CMakeFiles/kernels_generic.dir/native. For every function
 whose name contains the text: of its innermost loops the one with most multiplications. What is loaded from and stored
-to the stack in there are values for which the compiler had no register. A good loop of a register tile has none of that,
+to the stack in there are values for which the compiler had no register. A good loop of a register tile has none,
 and little beside multiplications; what it costs only a processor can tell.
 """
 
