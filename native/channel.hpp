@@ -22,7 +22,7 @@
 //    themselves: what a rank reads of another it reads after that one's own number.
 // 3. Sleep. A rank that arrives writes its number, then reads how many sleep on it (`sleepers`). A rank that goes to sleep raises
 //    `sleepers`, then reads the number. Each writes one word and then reads the other's, and one of them at least must see the
-//    other's write; else one sleeps and nobody wakes it. Acquire and release do not promise that (on x86 a plain store may
+//    other's write; else one sleeps and no one wakes it. Acquire and release do not promise that (on x86 a plain store may
 //    wait in its buffer while the load goes ahead): these four accesses are sequentially consistent. It is why kArrive is more
 //    than a release. Between the last look and the sleep the kernel compares once more, under the lock that waking takes too.
 //    A missed waking would cost 50 ms, the limit of a sleep, and no wrong result.
