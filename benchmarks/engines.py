@@ -17,8 +17,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from benchmarks.cases import CASES
 from benchmarks.common import parser, print_machine, report
-from benchmarks.steps import CASES
 from ringlet.bench.timing import Variant, take_turns
 
 ROUND_SECONDS = 1.0
@@ -101,7 +101,8 @@ def main() -> None:
             pairs = zip(variants[0].seconds, variant.seconds, strict=True)
             times = f"{median(native / own for native, own in pairs):.2f} x"
             rows.append((model, batch_size, variant.name, f"{batch_size / variant.median:,.0f}", times))
-    report(given, "engines", ("network", "batch", "engine", "samples/s", "times native"), rows, results=results)
+    columns = ("network", "batch", "engine", "samples/s", "times native")
+    report(given, "engines", columns, rows, num_keys=3, results=results)
 
 
 if __name__ == "__main__":
