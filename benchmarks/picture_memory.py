@@ -23,7 +23,7 @@ from benchmarks.served import forget_peak, resident_bytes
 PICTURES: dict[str, tuple[str, int, str, dict[str, object]]] = {
     "JPEG": ("RGB", 100, ".jpg", {}),
     "PNG, colour": ("RGB", 64, ".png", {"compress_level": 1}),
-    "GIF": ("L", 64, ".gif", {}),
+    "GIF": ("RGB", 64, ".gif", {}),
     "larger PNG, colour": ("RGB", 100, ".png", {"compress_level": 1}),
     "TIFF in strips, colour": ("RGB", 169, ".tif", {"compression": "tiff_lzw"}),
     "TIFF in one strip, colour": ("RGB", 169, ".tif", {"compression": "tiff_lzw", "strip_size": 1 << 31}),
@@ -50,12 +50,15 @@ def main() -> None:
 
 
 def write(path: Path, mode: str, million: int, options: dict[str, object]) -> None:
-    """A plain picture, in a process that ends with its memory."""
+    """A picture of coarse noise (plain ones would be refused), made in a process that ends with its memory."""
     edge = round((million * 1e6) ** 0.5)
     program = (
-        "import json, sys, PIL.Image\n"
+        "import json, sys, numpy, PIL.Image\n"
         "mode, edge, path, options = json.loads(sys.argv[1])\n"
-        "PIL.Image.new(mode, (edge, edge), 7 if mode == 'L' else (9, 99, 199)).save(path, **options)\n"
+        "shape = (-(-edge // 16), -(-edge // 16), *((3,) if mode == 'RGB' else ()))\n"
+        "noise = numpy.random.default_rng(0).integers(0, 256, shape).astype('uint8')\n"
+        "picture = noise.repeat(16, 0)[:edge].repeat(16, 1)[:, :edge]\n"
+        "PIL.Image.fromarray(picture).save(path, **options)\n"
     )
     subprocess.run([sys.executable, "-c", program, json.dumps([mode, edge, str(path), options])], check=True)
 
