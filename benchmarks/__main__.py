@@ -31,13 +31,14 @@ PARTS: dict[str, Part] = {
     "startup": Part("startup", 2),
     "training_speed": Part("training_speed --minutes 30", 45),
     "training_speed.published": Part(
-        "training_speed --set published --layouts best --rounds 3 --minutes 80 --memory", 100
+        "training_speed --set published --layouts best --rounds 3 --minutes 110 --memory", 130
     ),
     "training_speed.2_threads": Part("training_speed --threads 2 --layouts best --rounds 3 --minutes 15", 25),
     "training_speed.published_2_threads": Part(
         "training_speed --set published --threads 2 --batches 4 --layouts best --rounds 3 --minutes 25", 40
     ),
     "thread_scaling": Part("thread_scaling", 3),
+    "step_calls": Part("step_calls", 2),
     "memory": Part("memory", 10),
     "exchange": Part("exchange", 6),
     "worker_scaling": Part("worker_scaling", 6),

@@ -5,6 +5,7 @@ Each runs in a process of its own (``benchmarks.served``), on as many cores as i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -36,6 +37,9 @@ class Contender:
     compiles: bool = False
     """Whether its first step takes long, and uses memory that later ones do not."""
 
+    pin_late: bool = False
+    """Whether it may compile on all cores."""
+
     @property
     def name(self) -> str:
         """Kind and layout."""
@@ -46,8 +50,8 @@ def _torch(kind: str, layout: str, *, compiled: bool, bfloat16: bool) -> Contend
     def make(case: Case, _num_threads: int) -> Step:
         return torch_step(case, channels_last=layout == LAYOUTS[1], compiled=compiled, bfloat16=bfloat16)
 
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1"} if compiled else {}
-    return Contender(kind, make, layout, environment, exact=not bfloat16, compiles=compiled)
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(len(os.sched_getaffinity(0)))} if compiled else {}
+    return Contender(kind, make, layout, environment, exact=not bfloat16, compiles=compiled, pin_late=compiled)
 
 
 def _jax(layout: str) -> Contender:
@@ -90,7 +94,7 @@ def run(request: Mapping[str, Any]) -> None:
         step = contender.make(case, threads)
         return step, {"loss": float(step()), "bytes": None}
 
-    serve(prepare, threads)
+    serve(prepare, threads, pin_late=contender.pin_late)
 
 
 def measured_memory(make: Callable[[Case], Step], case: Case) -> tuple[float, Step, int]:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -97,16 +98,24 @@ class Served:
         return lines[-1][:200] if lines and code > 0 else ended
 
 
-def serve(prepare: Callable[[], tuple[Callable[[], object], Mapping[str, Any]]], num_threads: int) -> None:
+def serve(
+    prepare: Callable[[], tuple[Callable[[], object], Mapping[str, Any]]], num_threads: int, *, pin_late: bool = False
+) -> None:
     """In the process: ``prepare`` gives the call to time and facts, which are the first answer; then numbers of calls.
 
-    Standard output is kept for answers; what libraries print there goes to the log.
+    Standard output is kept for answers; what libraries print there goes to the log. With ``pin_late`` the preparation
+    may use all cores.
     """
     _end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    os.sched_setaffinity(0, _cores(os.sched_getaffinity(0), num_threads))
+    cores = _cores(os.sched_getaffinity(0), num_threads)
+    if not pin_late:
+        os.sched_setaffinity(0, cores)
     call, facts = prepare()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cores)
     print(json.dumps(facts), file=answers, flush=True)
     for line in sys.stdin:
         num_calls = int(line)
