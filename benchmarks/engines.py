@@ -38,7 +38,7 @@ def contenders() -> dict[str, dict[str, str]]:
 
 def serve(engine: str, model: str) -> None:
     """In a process of its own: for every number on stdin so many passes; prints the seconds of one."""
-    from ringlet.engines.registry import create_replica
+    from ringlet.engines.engine import create_replica
 
     case = CASES[model]()
     replica: Any = create_replica(engine, case.spec, local_batch_size=case.batch_size, threads=1)

@@ -113,7 +113,7 @@ def _options() -> argparse.Namespace:
         "--minutes", type=float, default=0, help="begin no further case after so long (default: no limit)"
     )
     options.add_argument(
-        "--start-seconds", type=float, default=300, help="leave out what is not ready by then (default: %(default)s)"
+        "--start-seconds", type=float, default=420, help="leave out what is not ready by then (default: %(default)s)"
     )
     options.add_argument(
         "--case-seconds", type=float, default=300, help="begin no further round after so long (default: %(default)s)"

@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 ALLOWED = Path(__file__).parent / "allowed_figures.toml"
 NOTHING = ("", "-")
+UNIT = re.compile(r" x(?: \(.*\))?$")
+"""What stands behind the number of a ratio: sentences have their own words for it."""
 OPTIONS = ("columns", "rows", "caption", "optional")
 FIGURE = re.compile(r"(<!-- figure: (.+?) -->).*?(<!-- /figure -->)", re.DOTALL)
 GENERATED = re.compile(r"<!-- (?:table|benchmark): .+? -->\n.*?<!-- end -->", re.DOTALL)
@@ -134,7 +136,7 @@ def figure(request: str, results: Path = RESULTS) -> str:
     cells = sorted((row[place] for row in rows if row[place] not in NOTHING), key=_number)
     if not cells:
         return "-"
-    least, most = (cell.removesuffix(" x") for cell in (cells[0], cells[-1]))
+    least, most = (UNIT.sub("", cell) for cell in (cells[0], cells[-1]))
     return least if least == most else f"{least} to {most}"
 
 

@@ -113,6 +113,12 @@ def test_a_figure_that_is_not_there_is_an_error(results: Path, request_: str, me
         figures.figure(request_, results)
 
 
+def test_a_ratio_in_a_sentence_has_neither_its_sign_nor_its_spread(results: Path) -> None:
+    path = results / "speed-2026-11-18.json"
+    path.write_text(path.read_text().replace("1.50 x", "1.50 x (1.40 to 1.60)"))
+    assert figures.figure("speed / a / 1 / times", results) == "1.50"
+
+
 def test_figures_in_sentences_follow_the_results(results: Path) -> None:
     text = "It is <!-- figure: speed / a / 1 / times -->9.99<!-- /figure --> times as fast."
     assert figures.with_figures(text, results) == text.replace("9.99", "1.50")

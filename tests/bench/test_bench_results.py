@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from benchmarks.__main__ import PARTS
 from benchmarks.documents import Table
 
 ROOT = Path(__file__).resolve().parents[2]
+OPTIONAL = ("ringlet.kernels.bfloat16",)
+"""What benchmarks look for before they import it."""
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 
 
@@ -98,3 +103,20 @@ def test_every_part_is_a_benchmark_and_is_in_the_documentation(name: str) -> Non
     assert (ROOT / "benchmarks" / f"{benchmark}.py").is_file()
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     assert any(f"<!-- benchmark: {name}" in page.read_text(encoding="utf-8") for page in pages)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_benchmarks_import_what_ringlet_has(path: Path) -> None:
+    wanted = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    for node in wanted:
+        name = node.module or ""
+        if name.partition(".")[0] == "ringlet" and name not in OPTIONAL:
+            module = import_module(name)
+            missing = [
+                entry.name for entry in node.names if not hasattr(module, entry.name) and not _is_module(name, entry)
+            ]
+            assert missing == [], name
+
+
+def _is_module(package: str, entry: ast.alias) -> bool:
+    return f"{package}.{entry.name}" in OPTIONAL or find_spec(f"{package}.{entry.name}") is not None
