@@ -5,8 +5,8 @@ lists them; ``compiled`` (C++) has the same names and signatures, and one test s
 
 Rules that hold for every kernel
 --------------------------------
-- Activations are ``(C, H, W, L)`` or ``(F, L)``, C-contiguous: the batch is innermost. ``L`` (*lanes*) is the batch size, any
-  number. A smaller batch of ``n`` samples fills lanes ``0 … n-1``; the rest is padding.
+- Activations are ``(C, H, W, L)`` or ``(F, L)``, C-contiguous: the batch is innermost. ``L`` (*lanes*) is the batch
+  size, any number. A smaller batch of ``n`` samples fills lanes ``0 … n-1``; the rest is padding.
 - Padding lanes of *activations* hold finite values without meaning. Padding lanes of *gradients* hold zeros. So sums
   over lanes of a product with a gradient are right without looking at ``n``; the kernels that create values in padding
   lanes of a gradient (losses, batch normalisation) take ``n`` and write zeros there.

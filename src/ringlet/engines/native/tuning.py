@@ -140,9 +140,7 @@ class Tuner:
 class Geometry:
     """The shapes of a convolution call, whichever of the three passes it is; with ``any_batch`` those of one vector."""
 
-    def __init__(
-        self, kernel: str, arrays: Sequence[Any], options: dict[str, Any], *, any_batch: bool = False
-    ) -> None:
+    def __init__(self, kernel: str, arrays: Sequence[Any], options: dict[str, Any], *, any_batch: bool = False) -> None:
         self.kernel = kernel
         image, weight, pixels = (array.shape for array in _roles(kernel, arrays))
         if any_batch:
@@ -211,7 +209,9 @@ def _suits_rows(geometry: Geometry) -> bool:
     filters, channels = geometry.weight[:2]
     least = 3 if geometry.output[3] % _VECTOR == 0 else 12
     tiles = -(-geometry.output[2] // 4) * geometry.output[3]
-    return min(filters, channels) >= least and filters * channels <= 1024 and geometry.output[2] >= 8 and tiles >= _VECTOR
+    return (
+        min(filters, channels) >= least and filters * channels <= 1024 and geometry.output[2] >= 8 and tiles >= _VECTOR
+    )
 
 
 def _winograd(geometry: Geometry) -> tuple[str, float]:
