@@ -5,11 +5,15 @@ Activations that have no compiled kernel are computed by their functions of NumP
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from ringlet.kernels import _native
+from ringlet.kernels.bfloat16 import BFLOAT16
 from ringlet.kernels.contract import KERNELS, Elementwise, Floats, Kernels, PreparedCall
 
 name = "compiled"
@@ -46,6 +50,11 @@ def in_turn(calls: Sequence[PreparedCall]) -> PreparedCall:
         neighbours = list(group)
         parts += [_native.in_turn(neighbours)] if is_compiled else neighbours
     return parts[0] if len(parts) == 1 else _reference.in_turn(parts)
+
+
+def for_activations(dtype: np.dtype[Any]) -> Kernels:
+    """See the contract."""
+    return _reference if dtype == BFLOAT16 else cast(Kernels, sys.modules[__name__])
 
 
 instruction_set = _native.instruction_set

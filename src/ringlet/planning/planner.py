@@ -206,7 +206,7 @@ def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Wo
     return (
         spec,
         loss,
-        describe_workload(spec, np.dtype(config.training.dtype).itemsize, len(config.optimizer.state_names)),
+        describe_workload(spec, config.training.dtype, len(config.optimizer.state_names)),
     )
 
 
