@@ -1,40 +1,25 @@
-// Direct convolution: a register tile of output channels x vectors of samples walks the taps; nothing is copied or packed.
+// Direct convolution: a register tile of output channels x vectors of pixels and samples walks the taps.
 //
-// One input vector serves all output channels of the tile; weights are broadcast from where they lie. Pixels near the
-// border run the same tile with fewer taps.
+// One input vector serves all output channels of the tile; weights are broadcast from where they lie. Rows that touch the border
+// of the image, or that a stride cuts, become lines first (lines.hpp): each input row once, for all rows of outputs that read it.
 #pragma once
 
 #include "gemm.hpp"
-#include "geometry.hpp"
+#include "lines.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
-// The taps of one run of outputs as flat lists: where each reads the input and its weight, in elements.
+// The taps of one row of outputs as flat lists: where each reads the input and its weight, in elements.
 struct TapList {
     long count;
     const long *input, *weight;
 };
 
-// Rows [r0, r1) x columns [s0, s1) of the kernel for all input channels.
-inline TapList list_taps(const ConvProblem& p, long r0, long r1, long s0, long s1, long* memory) {
-    const long x_row = p.rows.tap_step * p.in_row, x_column = p.columns.tap_step * p.lanes;
-    const long w_row = p.rows.weight_step * p.weight_row, w_column = p.columns.weight_step;
-    const long count = p.in_channels * (r1 - r0) * (s1 - s0);
-    long *input = memory, *weight = memory + count;
-    for (long c = 0; c < p.in_channels; ++c)
-        for (long r = r0; r < r1; ++r)
-            for (long s = s0; s < s1; ++s) {
-                *input++ = c * p.in_plane + r * x_row + s * x_column;
-                *weight++ = c * p.weight_in + r * w_row + s * w_column;
-            }
-    return TapList{count, memory, memory + count};
-}
-
-// A row of tiles side by side (one tile, if its vectors lie apart).
-template <typename T, int Width, int Rows, int Vectors, bool Contiguous>
-__attribute__((noinline)) void direct_tiles(long tiles, const TapList& taps, const T* x, const long (&in_offset)[Vectors],
-                                            const T* weight, long weight_stride, T* y, const long (&out_offset)[Vectors],
-                                            long out_plane, const Epilogue<T>& epilogue, long first_channel) {
+// A row of tiles side by side; with Part the last vector of the (only) tile has `left` elements.
+template <typename T, int Rows, int Vectors, bool Part>
+__attribute__((noinline)) void direct_tiles(long tiles, const TapList& taps, const T* x, const T* weight, long weight_stride, T* y,
+                                            long out_plane, const Epilogue<T>& epilogue, long first_channel, [[maybe_unused]] long left) {
+    constexpr int Width = kNativeWidth<T>;
     using V = Vec<T, Width>;
     for (long tile = 0; tile < tiles; ++tile, x += Vectors * Width, y += Vectors * Width) {
         V acc[Rows][Vectors], right[Vectors];
@@ -43,150 +28,194 @@ __attribute__((noinline)) void direct_tiles(long tiles, const TapList& taps, con
         for (; input < end; ++input, ++weights) {
             const T* source = x + *input;
             const T* w = weight + *weights;
-            unroll<Vectors>([&](auto j) { right[j] = load<V>(source + (Contiguous ? j * Width : in_offset[j])); });
+            unroll<Vectors>([&](auto j) {
+                if constexpr (Part && j == Vectors - 1)
+                    right[j] = load_part<V>(source + j * Width, left);
+                else
+                    right[j] = load<V>(source + j * Width);
+            });
             unroll<Rows>([&](auto i) {
-                const V left = splat<V>(w[i * weight_stride]);
-                unroll<Vectors>([&](auto j) { acc[i][j] += left * right[j]; });
+                const V factor = splat<V>(w[i * weight_stride]);
+                unroll<Vectors>([&](auto j) { acc[i][j] += factor * right[j]; });
             });
         }
-        epilogue.template write_tile<V, Rows, Vectors>(
-            first_channel, [&](auto i, auto j) { return acc[i][j]; },
-            [&](auto i, auto j) { return y + i * out_plane + (Contiguous ? j * Width : out_offset[j]); });
+        epilogue.template write_tile<V, Rows, Vectors, Part>(
+            first_channel, [&](auto i, auto j) { return acc[i][j]; }, [&](auto i, auto j) { return y + i * out_plane + j * Width; }, left);
     }
 }
 
-// All output channels for a few tiles. Their input stays in the first-level cache while the channels pass.
-template <typename T, int Width, int Vectors, bool Contiguous>
-inline void direct_channels(long tiles, const ConvProblem& p, const TapList& taps, const T* x, const long (&in_offset)[Vectors],
-                            const T* weight, T* y, const long (&out_offset)[Vectors], const Epilogue<T>& epilogue) {
-    in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
-        direct_tiles<T, Width, decltype(rows)::value, Vectors, Contiguous>(
-            tiles, taps, x, in_offset, weight + channel * p.weight_out, p.weight_out, y + channel * p.out_plane, out_offset,
-            p.out_plane, epilogue, channel);
-    });
-}
-
-// Contiguous vectors as runs of tiles: short lists of taps pay for a call only together.
-template <typename T, int Width>
-inline void direct_contiguous(const ConvProblem& p, const TapList& taps, long vectors, const T* x, const T* weight, T* y,
-                              const Epilogue<T>& epilogue) {
-    const long run = taps.count <= 128 ? 8 : 1;
-    const auto tiles_of = [&](auto tile, long start, long tiles) {
+// `count` elements of a row for all output channels. A few tiles at a time: their input stays in the first-level cache while the
+// channels pass, and short lists of taps pay for a call only together.
+template <typename T>
+inline void direct_row(const ConvProblem& p, const TapList& taps, long count, const T* x, const T* weight, T* y, long out_plane,
+                       const Epilogue<T>& epilogue) {
+    constexpr int Width = kNativeWidth<T>;
+    const auto tiles_of = [&](auto tile, auto part, long start, long tiles, long left) {
         constexpr int Vectors = decltype(tile)::value;
-        const long unused[Vectors] = {};
-        direct_channels<T, Width, Vectors, true>(tiles, p, taps, x + start * Width, unused, weight, y + start * Width, unused, epilogue);
+        in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
+            direct_tiles<T, decltype(rows)::value, Vectors, decltype(part)::value == 1>(
+                tiles, taps, x + start, weight + channel * p.weight_out, p.weight_out, y + channel * out_plane + start, out_plane, epilogue,
+                channel, left);
+        });
     };
-    long rest = vectors % 3;
+    const long run = taps.count <= 128 ? 8 : 1, whole = count / Width, left = count % Width;
+    const long vectors = whole + (left > 0 ? 1 : 0);
+    const auto last_of = [&](auto tile, long start) {
+        if (left > 0)
+            tiles_of(tile, std_integer<1>{}, start * Width, 1, left);
+        else
+            tiles_of(tile, std_integer<0>{}, start * Width, 1, 0);
+    };
+    long rest = vectors % 3;  // the last tiles: 2 + 2 rather than 3 + 1
+    if (rest == 0 && left > 0 && vectors > 0) rest = 3;
     if (rest == 1 && vectors > 3) rest = 4;
     const long triples = (vectors - rest) / 3;
     for (long tile = 0; tile < triples; tile += run)
-        tiles_of(std_integer<3>{}, 3 * tile, triples - tile < run ? triples - tile : run);
-    if (rest >= 2) tiles_of(std_integer<2>{}, vectors - rest, rest / 2);
-    if (rest == 1) tiles_of(std_integer<1>{}, vectors - rest, 1);
+        tiles_of(std_integer<3>{}, std_integer<0>{}, 3 * tile * Width, triples - tile < run ? triples - tile : run, 0);
+    const long start = 3 * triples;
+    if (rest == 4) tiles_of(std_integer<2>{}, std_integer<0>{}, start * Width, 1, 0);
+    if (rest == 3) last_of(std_integer<3>{}, start);
+    if (rest == 2 || rest == 4) last_of(std_integer<2>{}, start + rest - 2);
+    if (rest == 1) last_of(std_integer<1>{}, start);
 }
 
-// Outputs [first, last) of one row, all with the same taps; x and y point to the row.
-template <typename T, int Width>
-inline void direct_segment(const ConvProblem& p, const TapList& taps, long first, long last, const T* x, const T* weight, T* y,
-                           const Epilogue<T>& epilogue) {
-    const Axis& columns = p.columns;
-    const long per_pixel = p.lanes / Width, vectors = (last - first) * per_pixel;
-    const T* source = x + (columns.in_base + first * columns.in_step) * p.lanes;
-    T* target = y + (columns.out_base + first * columns.out_step) * p.lanes;
-    if (columns.in_step == 1 && columns.out_step == 1)
-        return direct_contiguous<T, Width>(p, taps, vectors, source, weight, target, epilogue);
-    in_vector_tiles(vectors, [&](auto tile, long start) {
-        constexpr int Vectors = decltype(tile)::value;
-        long in_offset[Vectors], out_offset[Vectors];
-        for (int j = 0; j < Vectors; ++j) {
-            const long pixel = (start + j) / per_pixel, lane = (start + j) % per_pixel * Width;
-            in_offset[j] = pixel * columns.in_step * p.lanes + lane;
-            out_offset[j] = pixel * columns.out_step * p.lanes + lane;
-        }
-        direct_channels<T, Width, Vectors, false>(1, p, taps, source, in_offset, weight, target, out_offset, epilogue);
-    });
-}
-
-// Outputs [first, last) of a row whose valid taps are the columns [s0, s1).
-struct Segment {
-    long first, last, s0, s1;
-};
-
-inline long cut_into_segments(const Axis& columns, Segment* segments) {
-    long count = 0;
-    for (long i = 0; i < columns.outputs; ++i) {
-        long s0, s1;
-        columns.valid_taps(i, s0, s1);
-        if (count > 0 && segments[count - 1].s0 == s0 && segments[count - 1].s1 == s1)
-            segments[count - 1].last = i + 1;
-        else
-            segments[count++] = Segment{i, i + 1, s0, s1};
-    }
-    return count;
-}
-
-// The lists of taps of all segments; the next row uses them again unless other rows of the kernel are valid there.
-class RowTaps {
+// Rows of outputs, one after the other, of one thread: keeps the lines that the next row reads too.
+template <typename T>
+class DirectRows {
   public:
-    RowTaps(const ConvProblem& problem, const Segment* segments, long count)
-        : p_(problem), segments_(segments), count_(count), size_(2 * problem.in_channels * problem.rows.taps * problem.columns.taps),
-          memory_(scratch_array<long>(kScratchOwn0, count * size_)) {}
-
-    void move_to(long row) {
-        long r0, r1;
-        p_.rows.valid_taps(row, r0, r1);
-        if (r0 == r0_ && r1 == r1_) return;
-        for (long i = 0; i < count_; ++i) list_taps(p_, r0, r1, segments_[i].s0, segments_[i].s1, memory_ + i * size_);
-        r0_ = r0, r1_ = r1;
+    DirectRows(const ConvProblem& problem, const T* x)
+        : p_(problem), x_(x), lines_(problem.columns, problem.lanes),
+          num_lines_((problem.rows.taps - 1) * (problem.rows.tap_step < 0 ? -problem.rows.tap_step : problem.rows.tap_step) + 1),
+          list_size_(2 * problem.in_channels * problem.rows.taps * problem.columns.taps) {
+        const long lines = lines_.copied() ? num_lines_ * p_.in_channels * lines_.size() : 0;
+        ring_ = scratch_array<T>(kScratchOwn0, lines + lines_.spare_size());
+        spare_ = ring_ + lines;
+        lists_ = scratch_array<long>(kScratchOwn1, num_lists() * (list_size_ + 2) + num_lines_);
+        held_ = lists_ + num_lists() * (list_size_ + 2);
+        for (long i = 0; i < num_lines_; ++i) held_[i] = -1;
+        for (long i = 0; i < num_lists(); ++i) lists_[i * (list_size_ + 2)] = lists_[i * (list_size_ + 2) + 1] = -1;
     }
 
-    TapList of(long segment) const {
-        const long taps = p_.in_channels * (r1_ - r0_) * (segments_[segment].s1 - segments_[segment].s0);
-        return TapList{taps, memory_ + segment * size_, memory_ + segment * size_ + taps};
+    // Channel k of the row goes to y + k * out_plane.
+    void compute(long row, const T* weight, T* y, long out_plane, const Epilogue<T>& epilogue) {
+        long first, last;
+        p_.rows.valid_taps(row, first, last);
+        const long origin = p_.rows.in_base + row * p_.rows.in_step;
+        for (long r = first; lines_.copied() && r < last; ++r) hold(origin + r * p_.rows.tap_step);
+        const TapList taps = taps_of(origin, first, last);
+        const T* base = lines_.copied() ? ring_ : x_ + origin * p_.in_row;
+        const T* w = weight + p_.rows.weight_base * p_.weight_row + p_.columns.weight_base;
+        direct_row<T>(p_, taps, p_.columns.outputs * p_.lanes, base, w, y, out_plane, epilogue);
     }
 
   private:
-    const ConvProblem& p_;
-    const Segment* segments_;
-    long count_, size_;
-    long* memory_;
-    long r0_ = -1, r1_ = -1;
-};
+    long num_lists() const { return lines_.copied() ? num_lines_ : 1; }
 
-template <typename T, int Width>
-void direct_row(const ConvProblem& p, long row, const Segment* segments, long count, const RowTaps& taps, const T* x, const T* weight, T* y,
-                const Epilogue<T>& epilogue) {
-    const T* x_row = x + (p.rows.in_base + row * p.rows.in_step) * p.in_row;
-    T* y_row = y + (p.rows.out_base + row * p.rows.out_step) * p.out_row;
-    const T* w = weight + p.rows.weight_base * p.weight_row + p.columns.weight_base;
-    for (long i = 0; i < count; ++i)
-        direct_segment<T, Width>(p, taps.of(i), segments[i].first, segments[i].last, x_row, w, y_row, epilogue);
-}
+    void hold(long in_row) {
+        const long place = in_row % num_lines_;
+        if (held_[place] == in_row) return;
+        for (long c = 0; c < p_.in_channels; ++c)
+            lines_.fill(x_ + c * p_.in_plane + in_row * p_.in_row, ring_ + (place * p_.in_channels + c) * lines_.size(), spare_);
+        held_[place] = in_row;
+    }
+
+    // Lists are kept for every rotation of the ring; most rows have all taps of the kernel.
+    TapList taps_of(long origin, long first, long last) {
+        const long rotation = lines_.copied() ? (origin % num_lines_ + num_lines_) % num_lines_ : 0;
+        long* list = lists_ + rotation * (list_size_ + 2);
+        const long count = p_.in_channels * (last - first) * p_.columns.taps;
+        long *input = list + 2, *weight = input + count;
+        const TapList taps{count, input, weight};
+        if (list[0] == first && list[1] == last) return taps;
+        list[0] = first, list[1] = last;
+        for (long c = 0; c < p_.in_channels; ++c)
+            for (long r = first; r < last; ++r) {
+                const long line = lines_.copied() ? ((origin + r * p_.rows.tap_step) % num_lines_ * p_.in_channels + c) * lines_.size()
+                                                  : c * p_.in_plane + r * p_.rows.tap_step * p_.in_row;
+                for (long s = 0; s < p_.columns.taps; ++s) {
+                    *input++ = line + lines_.tap(s);
+                    *weight++ = c * p_.weight_in + r * p_.rows.weight_step * p_.weight_row + s * p_.columns.weight_step;
+                }
+            }
+        return taps;
+    }
+
+    const ConvProblem& p_;
+    const T* x_;
+    Lines<T> lines_;
+    long num_lines_, list_size_;
+    T *ring_, *spare_;
+    long *lists_, *held_;
+};
 
 // One convolution problem for all groups; x, weight and y advance by these strides from group to group.
 struct GroupStrides {
     long groups, x, weight, y, bias;
+
+    template <typename T>
+    Epilogue<T> epilogue_of(long group, Epilogue<T> epilogue) const {
+        if (epilogue.bias) epilogue.bias += group * bias;
+        return epilogue;
+    }
 };
+
+// Bands of rows for threads; a band makes the lines again that its neighbour has made.
+inline long rows_per_band(long rows, long groups) {
+    const long bands = groups >= 4 * num_threads() ? 1 : (num_threads() == 1 ? 1 : 4 * num_threads() / groups);
+    const long band = (rows + bands - 1) / bands;
+    return band < 1 ? 1 : band;
+}
 
 template <typename T>
 void convolve_direct(const ConvProblem& p, const GroupStrides& g, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
-    Segment* segments = scratch_array<Segment>(kScratchShared1, p.columns.outputs);
-    const long count = cut_into_segments(p.columns, segments);
-    with_width<T>(p.lanes, [&](auto width) {
-#pragma omp parallel num_threads(num_threads())
-        {
-            RowTaps taps(p, segments, count);
-#pragma omp for schedule(dynamic) collapse(2)
-            for (long group = 0; group < g.groups; ++group)
-                for (long row = 0; row < p.rows.outputs; ++row) {
-                    Epilogue<T> own = epilogue;
-                    if (own.bias) own.bias += group * g.bias;
-                    taps.move_to(row);
-                    direct_row<T, decltype(width)::value>(p, row, segments, count, taps, x + group * g.x, weight + group * g.weight,
-                                                          y + group * g.y, own);
+    const long band = rows_per_band(p.rows.outputs, g.groups), bands = (p.rows.outputs + band - 1) / band;
+#pragma omp parallel for schedule(dynamic) num_threads(num_threads()) collapse(2)
+    for (long group = 0; group < g.groups; ++group)
+        for (long index = 0; index < bands; ++index) {
+            DirectRows<T> rows(p, x + group * g.x);
+            const Epilogue<T> own = g.epilogue_of(group, epilogue);
+            const long last = (index + 1) * band < p.rows.outputs ? (index + 1) * band : p.rows.outputs;
+            for (long row = index * band; row < last; ++row)
+                rows.compute(row, weight + group * g.weight, y + group * g.y + (p.rows.out_base + row * p.rows.out_step) * p.out_row,
+                             p.out_plane, own);
+        }
+}
+
+// Problems whose outputs are the phases of a row: their results are joined. `problems` has `step` of them, all with the same rows.
+template <typename T>
+void convolve_direct_phases(const ConvProblem* problems, long step, long width, const GroupStrides& g, const T* x, const T* weight, T* y,
+                            const Epilogue<T>& epilogue) {
+    constexpr long kBand = 4;
+    const ConvProblem& any = problems[0];
+    const long pixels = width / step, lanes = any.lanes, line = (pixels + 1) * lanes, channels = any.out_channels;
+    const long bands = (any.rows.outputs + kBand - 1) / kBand;
+    const Phases<T> phases(step, lanes);
+#pragma omp parallel for schedule(dynamic) num_threads(num_threads()) collapse(2)
+    for (long group = 0; group < g.groups; ++group)
+        for (long band = 0; band < bands; ++band) {
+            const long first = band * kBand, last = first + kBand < any.rows.outputs ? first + kBand : any.rows.outputs;
+            T* parts = scratch_array<T>(kScratchOwn2, (kBand * channels * step + 1) * line + width * lanes);  // [row][channel][phase]
+            T* joined = parts + kBand * channels * step * line;
+            for (long k = 0; k < step; ++k) {
+                if (problems[k].rows.taps * problems[k].columns.taps == 0) {
+                    for (long i = 0; i < (last - first) * channels; ++i) clear_elements(parts + (i * step + k) * line, line);
+                    continue;
+                }
+                DirectRows<T> rows(problems[k], x + group * g.x);
+                for (long row = first; row < last; ++row)
+                    rows.compute(row, weight + group * g.weight, parts + ((row - first) * channels * step + k) * line, step * line, {});
+            }
+            const Epilogue<T> own = g.epilogue_of(group, epilogue);
+            for (long row = first; row < last; ++row)
+                for (long c = 0; c < channels; ++c) {
+                    const T* from = parts + ((row - first) * channels + c) * step * line;
+                    phases.join(from, line, pixels, joined);
+                    for (long k = 0; k < width % step; ++k)
+                        copy_elements(from + k * line + pixels * lanes, joined + (pixels * step + k) * lanes, lanes);
+                    own.write_line(c, joined, y + group * g.y + c * any.out_plane + (any.rows.out_base + row * any.rows.out_step) * any.out_row,
+                                   width * lanes);
                 }
         }
-    });
 }
 
 }  // namespace ringlet::RINGLET_ISA

@@ -78,6 +78,8 @@ class GemmWeightGradient {
     void fill(const Block& block, long in_row, long channel, long count, T* panel) const {
         const long plane = s_.height * s_.width * s_.lanes;
         T* target = panel + (in_row - block.in_first) * s_.width * block.lanes * Line;
+        if (block.lanes == s_.lanes)
+            return transpose(count, s_.width * s_.lanes, x_ + channel * plane + in_row * s_.width * s_.lanes, plane, target, Line);
         for (long column = 0; column < s_.width; ++column, target += block.lanes * Line)
             transpose(count, block.lanes, x_ + channel * plane + (in_row * s_.width + column) * s_.lanes + block.lane, plane, target, Line);
     }
@@ -93,9 +95,10 @@ class GemmWeightGradient {
             const long across = tap % s_.kernel_width * s_.dilation_w - s_.padding_w;
             const Range rows = outputs_inside(s_.height, s_.out_height, s_.stride_h, down).cut(block.rows);
             const Range columns = outputs_inside(s_.width, s_.out_width, s_.stride_w, across);
-            const Walk walk{rows.last - rows.first, s_.out_width * s_.lanes, s_.stride_h * s_.width * pixel,
-                            columns.last - columns.first, s_.lanes, s_.stride_w * pixel, block.lanes};
+            Walk walk{rows.last - rows.first, s_.out_width * s_.lanes, s_.stride_h * s_.width * pixel,
+                      columns.last - columns.first, s_.lanes, s_.stride_w * pixel, block.lanes};
             if (walk.rows == 0 || walk.pixels == 0) continue;
+            if (s_.stride_w == 1 && block.lanes == s_.lanes) walk.run *= walk.pixels, walk.pixels = 1;
             const T* left = dy_ + filter * plane + (rows.first * s_.out_width + columns.first) * s_.lanes + block.lane;
             const long in_row = rows.first * s_.stride_h + down - block.in_first, in_column = columns.first * s_.stride_w + across;
             panel_product<T, Vectors>(filters, walk, left, plane, panel + (in_row * s_.width + in_column) * pixel,
@@ -110,7 +113,7 @@ class GemmWeightGradient {
             for (long tap = 0; tap < s_.taps(); ++tap) *target++ = sums[tap * s_.filters * Line + c];
     }
 
-    const ConvShape& s_;
+    const ConvShape s_;
     const T *x_, *dy_;
     T* dweight_;
 };

@@ -9,50 +9,44 @@
 
 namespace ringlet::RINGLET_ISA {
 
-template <typename T, int M>
-void winograd_forward(const ConvShape& s, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
-    const long tiles_h = tiles_along(s.out_height, M), tiles_w = tiles_along(s.out_width, M);
-    with_width<T>(s.lanes, [&](auto width) {
-        WinogradConvolution<T, decltype(width)::value, M> convolution{
-            s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles_w, s.lanes},
-            TileGrid{s.out_height, s.out_width, 0, 0, tiles_w, s.lanes}, x, weight, false, y, epilogue};
-        convolution.run(tiles_h * tiles_w);
-    });
-}
+// Convolutions of single pixels take rows together until they have about as many elements.
+constexpr long kJoinedElements = 1024;
+
+// Forward, or with turned weights the data gradient: what an image and its tiles are to Winograd's algorithms.
+struct WinogradGrids {
+    long in_channels, out_channels, tiles_h;
+    TileGrid in, out;
+
+    WinogradGrids(const ConvShape& s, bool turned, long tile_h, long tile_w) {
+        const long tiles_w = tiles_along(turned ? s.width : s.out_width, tile_w);
+        const TileGrid image{s.height, s.width, turned ? 0 : -s.padding_h, turned ? 0 : -s.padding_w, tiles_w, s.lanes};
+        const TileGrid result{s.out_height, s.out_width, turned ? s.padding_h - 2 : 0, turned ? s.padding_w - 2 : 0, tiles_w, s.lanes};
+        in = turned ? result : image, out = turned ? image : result;
+        in_channels = turned ? s.filters : s.channels, out_channels = turned ? s.channels : s.filters;
+        tiles_h = tiles_along(out.height, tile_h);
+    }
+};
 
 template <typename T, int M>
-void winograd_backward_data(const ConvShape& s, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue) {
-    const long tiles_h = tiles_along(s.height, M), tiles_w = tiles_along(s.width, M);
-    with_width<T>(s.lanes, [&](auto width) {
-        WinogradConvolution<T, decltype(width)::value, M> convolution{
-            s.filters, s.channels, TileGrid{s.out_height, s.out_width, s.padding_h - 2, s.padding_w - 2, tiles_w, s.lanes},
-            TileGrid{s.height, s.width, 0, 0, tiles_w, s.lanes}, dy, weight, true, dx, epilogue};
-        convolution.run(tiles_h * tiles_w);
-    });
+void winograd(const ConvShape& s, const T* x, const T* weight, T* y, bool turned, const Epilogue<T>& epilogue) {
+    const WinogradGrids g(s, turned, M, M);
+    WinogradConvolution<T, M>(g.in_channels, g.out_channels, g.in, g.out, x, weight, turned, y, epilogue).run(g.tiles_h * g.out.tiles_w);
 }
 
-// Forward, or with turned weights the data gradient, along rows.
 template <typename T>
 void winograd_rows(const ConvShape& s, const T* x, const T* weight, T* y, bool turned, const Epilogue<T>& epilogue) {
-    const long in_height = turned ? s.out_height : s.height, in_width = turned ? s.out_width : s.width;
-    const long out_height = turned ? s.height : s.out_height, out_width = turned ? s.width : s.out_width;
-    const long top = turned ? s.padding_h - 2 : -s.padding_h, left = turned ? s.padding_w - 2 : -s.padding_w;
-    const long tiles = tiles_along(out_width, 4);
-    with_width<T>(s.lanes, [&](auto width) {
-        RowWinograd<T, decltype(width)::value>{turned ? s.filters : s.channels, turned ? s.channels : s.filters,
-                                               TileGrid{in_height, in_width, top, left, tiles, s.lanes},
-                                               TileGrid{out_height, out_width, 0, 0, tiles, s.lanes}, x, weight, turned, y, epilogue}
-            .run();
-    });
+    const WinogradGrids g(s, turned, 1, 4);
+    RowWinograd<T>(g.in_channels, g.out_channels, g.in, g.out, x, weight, turned, y, epilogue).run();
 }
 
 template <typename T>
 void conv2d_forward(const ConvShape& s, const T* x, const T* weight, const T* bias, T* y, bool relu, ConvAlgorithm algorithm) {
     const Epilogue<T> epilogue{bias, false, relu};
-    if (algorithm == kWinograd2) return winograd_forward<T, 2>(s, x, weight, y, epilogue);
-    if (algorithm == kWinograd4) return winograd_forward<T, 4>(s, x, weight, y, epilogue);
+    if (algorithm == kWinograd2) return winograd<T, 2>(s, x, weight, y, false, epilogue);
+    if (algorithm == kWinograd4) return winograd<T, 4>(s, x, weight, y, false, epilogue);
     if (algorithm == kWinogradRows) return winograd_rows<T>(s, x, weight, y, false, epilogue);
-    const ConvProblem problem = forward_problem(s);
+    ConvProblem problem = forward_problem(s);
+    join_rows(problem, kJoinedElements);
     const GroupStrides groups{s.groups, problem.in_channels * problem.in_plane, problem.out_channels * problem.weight_out,
                               problem.out_channels * problem.out_plane, problem.out_channels};
     if (algorithm == kGemm)
@@ -87,20 +81,31 @@ void clear_phase(const ConvShape& s, const ConvProblem& p, T* dx) {
                        0, sizeof(T) * p.lanes);
 }
 
+// The data gradient of every stride_h-th row of the image.
 template <typename T>
-void backward_data_phase(const ConvShape& s, const ConvProblem& p, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue,
-                         ConvAlgorithm algorithm) {
-    const long taps = p.rows.taps * p.columns.taps;
-    if (taps == 0) {
-        if (!epilogue.accumulate) clear_phase(s, p, dx);
-        return;
+void backward_data_rows(const ConvShape& s, long row_phase, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue, bool gemm) {
+    ConvProblem* problems = scratch_array<ConvProblem>(kScratchShared1, s.stride_w);
+    for (long phase = 0; phase < s.stride_w; ++phase) problems[phase] = backward_problem(s, row_phase, phase);
+    const ConvProblem& any = problems[0];
+    GroupStrides groups{s.groups, any.in_channels * any.in_plane, any.in_channels * any.weight_in, any.out_channels * any.out_plane, 0};
+    if (!gemm && s.stride_w > 1) return convolve_direct_phases(problems, s.stride_w, s.width, groups, dy, weight, dx, epilogue);
+    for (long phase = 0; phase < s.stride_w; ++phase) {
+        ConvProblem p = problems[phase];
+        const long taps = p.rows.taps * p.columns.taps;
+        if (taps == 0) {
+            if (!epilogue.accumulate) clear_phase(s, p, dx);
+            continue;
+        }
+        if (s.stride_h == 1 && s.stride_w == 1) join_rows(p, kJoinedElements);
+        if (!gemm) {
+            convolve_direct(p, groups, dy, weight, dx, epilogue);
+            continue;
+        }
+        T* gathered = scratch_array<T>(kScratchShared0, s.filters * taps * p.out_channels);
+        gather_phase_weights(s, p, weight, gathered);
+        groups.weight = p.in_channels * taps * p.out_channels;
+        convolve_gemm(p, groups, dy, gathered, 1, p.out_channels, dx, epilogue);
     }
-    GroupStrides groups{s.groups, p.in_channels * p.in_plane, p.in_channels * p.weight_in, p.out_channels * p.out_plane, 0};
-    if (algorithm != kGemm) return convolve_direct(p, groups, dy, weight, dx, epilogue);
-    T* gathered = scratch_array<T>(kScratchShared0, s.filters * taps * p.out_channels);
-    gather_phase_weights(s, p, weight, gathered);
-    groups.weight = p.in_channels * taps * p.out_channels;
-    convolve_gemm(p, groups, dy, gathered, 1, p.out_channels, dx, epilogue);
 }
 
 template <typename T>
@@ -112,12 +117,11 @@ void conv2d_backward_data(const ConvShape& s, const T* dy, const T* weight, T* d
         return activation_backward<T>(ActivationKind::relu, mask, dx, dx, size, 0, false);
     }
     const Epilogue<T> epilogue{nullptr, accumulate, false, mask ? mask - dx : 0};
-    if (algorithm == kWinograd2) return winograd_backward_data<T, 2>(s, dy, weight, dx, epilogue);
-    if (algorithm == kWinograd4) return winograd_backward_data<T, 4>(s, dy, weight, dx, epilogue);
+    if (algorithm == kWinograd2) return winograd<T, 2>(s, dy, weight, dx, true, epilogue);
+    if (algorithm == kWinograd4) return winograd<T, 4>(s, dy, weight, dx, true, epilogue);
     if (algorithm == kWinogradRows) return winograd_rows<T>(s, dy, weight, dx, true, epilogue);
     for (long row_phase = 0; row_phase < s.stride_h; ++row_phase)
-        for (long column_phase = 0; column_phase < s.stride_w; ++column_phase)
-            backward_data_phase(s, backward_problem(s, row_phase, column_phase), dy, weight, dx, epilogue, algorithm);
+        backward_data_rows(s, row_phase, dy, weight, dx, epilogue, algorithm == kGemm);
 }
 
 template void conv2d_forward<float>(const ConvShape&, const float*, const float*, const float*, float*, bool, ConvAlgorithm);

@@ -10,23 +10,17 @@ namespace ringlet::RINGLET_ISA {
 template <typename T, int M>
 void winograd_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dweight) {
     const long tiles_h = tiles_along(s.out_height, M), tiles_w = tiles_along(s.out_width, M);
-    with_width<T>(s.lanes, [&](auto width) {
-        WinogradWeightGradient<T, decltype(width)::value, M> gradient{
-            s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles_w, s.lanes},
-            TileGrid{s.out_height, s.out_width, 0, 0, tiles_w, s.lanes}, x, dy, dweight};
-        gradient.run(tiles_h * tiles_w);
-    });
+    WinogradWeightGradient<T, M> gradient(s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles_w, s.lanes},
+                                          TileGrid{s.out_height, s.out_width, 0, 0, tiles_w, s.lanes}, x, dy, dweight);
+    gradient.run(tiles_h * tiles_w);
 }
 
 template <typename T>
 void winograd_rows_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dweight) {
     const long tiles = tiles_along(s.out_width, 4);
-    with_width<T>(s.lanes, [&](auto width) {
-        RowWinogradWeightGradient<T, decltype(width)::value>{
-            s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles, s.lanes},
-            TileGrid{s.out_height, s.out_width, 0, 0, tiles, s.lanes}, x, dy, dweight}
-            .run();
-    });
+    RowWinogradWeightGradient<T>(s.channels, s.filters, TileGrid{s.height, s.width, -s.padding_h, -s.padding_w, tiles, s.lanes},
+                                 TileGrid{s.out_height, s.out_width, 0, 0, tiles, s.lanes}, x, dy, dweight)
+        .run();
 }
 
 template <typename T>
@@ -34,7 +28,7 @@ void conv2d_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dwei
     if (algorithm == kWinograd2) return winograd_backward_weight<T, 2>(s, x, dy, dweight);
     if (algorithm == kWinograd4) return winograd_backward_weight<T, 4>(s, x, dy, dweight);
     if (algorithm == kWinogradRows) return winograd_rows_backward_weight<T>(s, x, dy, dweight);
-    if (algorithm == kGemm && s.groups == 1) return GemmWeightGradient<T>(s, x, dy, dweight).run();
+    if (algorithm == kGemm && s.groups == 1) return GemmWeightGradient<T>(joined_rows(s), x, dy, dweight).run();
     weight_gradient_direct(s, x, dy, dweight);
 }
 

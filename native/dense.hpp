@@ -65,10 +65,8 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
                     T* target = y + (first + row) * lanes + vector * Width;
                     if (plain) return multiply(target, lanes);
                     T tile[Rows * Vectors * Width];
-                    long offset[Vectors];
-                    for (int j = 0; j < Vectors; ++j) offset[j] = j * Width;
                     multiply(tile, Vectors * Width);
-                    finish_tile<T, Width, Rows, Vectors>(tile, target, lanes, offset, epilogue, first + row);
+                    finish_tile<T, Width, Rows, Vectors>(tile, target, lanes, epilogue, first + row);
                 });
             });
         }

@@ -3,10 +3,6 @@
 // any strides, so neither weights nor their transpose are ever packed. For gradients of weights see panels.hpp.
 #pragma once
 
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
-
 #include <limits>
 
 #include "vector.hpp"
@@ -41,37 +37,72 @@ struct Epilogue {
     bool relu = false;
     long mask_shift = 0;  // elements from an element of y to its element of the mask; 0: no mask
 
-    // A tile of Rows x Vectors: value(i, j) goes to target(i, j). The usual case has no branch per vector.
-    template <typename V, int Rows, int Vectors, typename Value, typename Target>
-    inline __attribute__((always_inline)) void write_tile(long first_row, Value value, Target target) const {
-        const V floor = splat<V>(relu ? T(0) : -std::numeric_limits<T>::infinity());
-        const bool plain = !accumulate && mask_shift == 0;
+    bool plain() const { return !accumulate && mask_shift == 0; }
+    T floor() const { return relu ? T(0) : -std::numeric_limits<T>::infinity(); }
+
+    // A tile of Rows x Vectors: value(i, j) goes to target(i, j). With Part the last vector of a row has `count` elements only.
+    // The usual case has no branch per vector.
+    template <typename V, int Rows, int Vectors, bool Part = false, typename Value, typename Target>
+    inline __attribute__((always_inline)) void write_tile(long first_row, Value value, Target target, [[maybe_unused]] long count = 0) const {
+        const V least = splat<V>(floor());
+        const bool simple = plain();
         unroll<Rows>([&](auto i) {
             const V shift = bias ? splat<V>(bias[first_row + i]) : V{};
             unroll<Vectors>([&](auto j) {
+                constexpr bool Cut = Part && j == Vectors - 1;
                 T* at = target(i, j);
                 V result = value(i, j) + shift;
-                if (!plain) result = with_memory(at, result);
-                store(at, maximum(result, floor));
+                if (!simple) result = with_memory<Cut>(at, result, count);
+                put<Cut>(at, maximum(result, least), count);
             });
         });
     }
 
-    template <typename V>
-    inline __attribute__((always_inline)) V with_memory(const T* target, V value) const {
-        if (accumulate) value += load<V>(target);
-        return mask_shift == 0 ? value : (load<V>(target + mask_shift) > V{} ? value : V{});
+    template <bool Part = false, typename V>
+    inline __attribute__((always_inline)) V with_memory(const T* target, V value, [[maybe_unused]] long count = 0) const {
+        if (accumulate) value += get<Part, V>(target, count);
+        return mask_shift == 0 ? value : (get<Part, V>(target + mask_shift, count) > V{} ? value : V{});
+    }
+
+    // Finished sums of one row: `values` go to `target`.
+    inline void write_line(long row, const T* values, T* target, long count) const {
+        constexpr int Width = kNativeWidth<T>;
+        using V = Vec<T, Width>;
+        long at = 0;
+        const auto one = [&](auto part, long left) {
+            constexpr bool Part = decltype(part)::value == 1;
+            write_tile<V, 1, 1, Part>(
+                row, [&](auto, auto) { return get<Part, V>(values + at, left); }, [&](auto, auto) { return target + at; }, left);
+        };
+        for (; at + Width <= count; at += Width) one(std_integer<0>{}, Width);
+        if (at < count) one(std_integer<1>{}, count - at);
+    }
+
+  private:
+    template <bool Part, typename V>
+    static inline __attribute__((always_inline)) V get(const T* source, [[maybe_unused]] long count) {
+        if constexpr (Part)
+            return load_part<V>(source, count);
+        else
+            return load<V>(source);
+    }
+    template <bool Part, typename V>
+    static inline __attribute__((always_inline)) void put(T* target, V value, [[maybe_unused]] long count) {
+        if constexpr (Part)
+            store_part(target, value, count);
+        else
+            store(target, value);
     }
 };
 
-// Row i, vector j of the tile goes to y + i * row_stride + offset[j].
-template <typename T, int Width, int Rows, int Vectors>
-inline __attribute__((always_inline)) void finish_tile(const T* tile, T* y, long row_stride, const long (&offset)[Vectors],
-                                                       const Epilogue<T>& epilogue, long first_row) {
+// Vectors of the tile lie side by side; the last one has `count` elements if Part.
+template <typename T, int Width, int Rows, int Vectors, bool Part = false>
+inline __attribute__((always_inline)) void finish_tile(const T* tile, T* y, long row_stride, const Epilogue<T>& epilogue, long first_row,
+                                                       long count = 0) {
     using V = Vec<T, Width>;
-    epilogue.template write_tile<V, Rows, Vectors>(
+    epilogue.template write_tile<V, Rows, Vectors, Part>(
         first_row, [&](auto i, auto j) { return load<V>(tile + (i * Vectors + j) * Width); },
-        [&](auto i, auto j) { return y + i * row_stride + offset[j]; });
+        [&](auto i, auto j) { return y + i * row_stride + j * Width; }, count);
 }
 
 // A vector's halves added up.

@@ -113,6 +113,20 @@ inline ConvProblem backward_problem(const ConvShape& s, long row_phase, long col
     return p;
 }
 
+// Without neighbours rows need not be told apart: several become one, as long as `elements` are wanted in a row.
+inline void join_rows(ConvProblem& p, long elements) {
+    const auto single = [](const Axis& a) {
+        return a.taps == 1 && a.in_base == 0 && a.in_step == 1 && a.out_base == 0 && a.out_step == 1 && a.in_size == a.outputs;
+    };
+    if (!single(p.rows) || !single(p.columns)) return;
+    const long height = p.rows.outputs;
+    long joined = 1;
+    while (joined < height && (height % joined != 0 || joined * p.out_row < elements)) ++joined;
+    p.rows.outputs = p.rows.in_size = height / joined;
+    p.columns.outputs = p.columns.in_size = p.columns.outputs * joined;
+    p.in_row *= joined, p.out_row *= joined;
+}
+
 // Outputs [first, last) along one axis.
 struct Range {
     long first, last;

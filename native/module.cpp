@@ -167,7 +167,7 @@ ConvShape conv_shape(const X& x, const W& weight, const Y& y, Pair stride, Pair 
     const ConvShape s{extent(x, 0), extent(x, 1), extent(x, 2), extent(weight, 0), extent(weight, 2), extent(weight, 3), extent(y, 1),
                       extent(y, 2), extent(x, 3), stride.first, stride.second, padding.first, padding.second, dilation.first,
                       dilation.second, groups};
-    require(s.lanes % 8 == 0 && extent(y, 3) == s.lanes, "lanes must agree and be a multiple of 8");
+    require(s.lanes > 0 && extent(y, 3) == s.lanes, "lanes must agree");
     require(groups > 0 && s.channels % groups == 0 && s.filters % groups == 0, "groups must divide channels and filters");
     require(extent(weight, 1) == s.channels / groups, "weight's second axis must be channels / groups");
     require(extent(y, 0) == s.filters, "y's channels must be the number of filters");

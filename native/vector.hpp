@@ -4,6 +4,10 @@
 // several times with different flags and the linker must never merge two versions of one inline function.
 #pragma once
 
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 
@@ -39,6 +43,48 @@ template <typename V, typename T>
 inline void store(T* target, V value) {
     typedef V Unaligned __attribute__((aligned(sizeof(T)), may_alias));
     *reinterpret_cast<Unaligned*>(target) = value;
+}
+
+// The first `count` lanes, zeros in the others; memory beyond them is not read.
+template <typename V, typename T>
+inline __attribute__((always_inline)) V load_part(const T* source, long count) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 4)
+        return (V)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), source);
+    else if constexpr (sizeof(V) == 64 && sizeof(T) == 8)
+        return (V)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), source);
+    else
+#elif defined(__AVX2__)
+    if constexpr (sizeof(V) == 32 && sizeof(T) == 4)
+        return (V)_mm256_maskload_ps(source, _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
+    else if constexpr (sizeof(V) == 32 && sizeof(T) == 8)
+        return (V)_mm256_maskload_pd(source, _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3)));
+    else
+#endif
+    {
+        V value{};
+        for (long i = 0; i < count; ++i) value[i] = source[i];
+        return value;
+    }
+}
+
+// Writes the first `count` lanes.
+template <typename V, typename T>
+inline __attribute__((always_inline)) void store_part(T* target, V value, long count) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 4)
+        _mm512_mask_storeu_ps(target, static_cast<__mmask16>((1u << count) - 1), (__m512)value);
+    else if constexpr (sizeof(V) == 64 && sizeof(T) == 8)
+        _mm512_mask_storeu_pd(target, static_cast<__mmask8>((1u << count) - 1), (__m512d)value);
+    else
+#elif defined(__AVX2__)
+    if constexpr (sizeof(V) == 32 && sizeof(T) == 4)
+        _mm256_maskstore_ps(target, _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), (__m256)value);
+    else if constexpr (sizeof(V) == 32 && sizeof(T) == 8)
+        _mm256_maskstore_pd(target, _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3)), (__m256d)value);
+    else
+#endif
+        for (long i = 0; i < count; ++i) target[i] = value[i];
 }
 
 // A value that several instructions use, read from memory once: compilers think reading it again in each of them costs nothing.

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "gemm.hpp"
-#include "geometry.hpp"
+#include "lines.hpp"
 #include "panels.hpp"
 
 namespace ringlet::RINGLET_ISA {
@@ -131,37 +131,130 @@ struct TileGrid {
     long tiles_w, lanes;
 };
 
-// Vectors are numbered (tile row, tile column, lane block). Reads an Extent x Extent patch, zeros outside the plane.
-template <typename T, int Width, int M, int Extent>
-inline __attribute__((always_inline)) void read_patch(const TileGrid& g, const T* plane, long vector, Vec<T, Width>* patch) {
+// Elements [first, first + count) of the tiles of a plane, numbered (tile row, tile column, sample), as vectors. Where a pixel is
+// some whole vectors, they are read and written where they lie. Otherwise blocks are whole tiles, and pass through `memory`: there
+// every place of a patch has its elements side by side.
+template <typename T, int M, int Extent>
+class Patches {
+    static constexpr int Width = kNativeWidth<T>, Places = Extent * Extent;
     using V = Vec<T, Width>;
-    const long per_pixel = g.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
-    const long top = tile / g.tiles_w * M + g.offset_h, left = tile % g.tiles_w * M + g.offset_w;
-    const T* source = plane + (top * g.width + left) * g.lanes + lane;
-    if (top >= 0 && left >= 0 && top + Extent <= g.height && left + Extent <= g.width) {
-        for (int i = 0; i < Extent; ++i)
-            for (int j = 0; j < Extent; ++j) patch[i * Extent + j] = load<V>(source + (i * g.width + j) * g.lanes);
-        return;
-    }
-    for (int i = 0; i < Extent; ++i)
-        for (int j = 0; j < Extent; ++j) {
-            const bool inside = top + i >= 0 && top + i < g.height && left + j >= 0 && left + j < g.width;
-            patch[i * Extent + j] = inside ? load<V>(source + (i * g.width + j) * g.lanes) : V{};
-        }
-}
 
-template <typename T, int Width, int M>
-inline __attribute__((always_inline)) void write_patch(const TileGrid& g, T* plane, long vector, const Vec<T, Width>* patch, long channel,
-                                                       const Epilogue<T>& epilogue) {
-    using V = Vec<T, Width>;
-    const long per_pixel = g.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
-    const long top = tile / g.tiles_w * M, left = tile % g.tiles_w * M;
-    const long rows = g.height - top < M ? g.height - top : M, columns = g.width - left < M ? g.width - left : M;
-    for (long i = 0; i < rows; ++i)
-        for (long j = 0; j < columns; ++j)
-            epilogue.template write_tile<V, 1, 1>(
-                channel, [&](auto, auto) { return patch[i * M + j]; },
-                [&](auto, auto) { return plane + ((top + i) * g.width + left + j) * g.lanes + lane; });
+  public:
+    explicit Patches(const TileGrid& grid)
+        : g_(grid), whole_(grid.lanes % Width == 0),
+          lines_(Axis{grid.tiles_w, 0, 1, grid.offset_w, M, grid.width, Extent, 1, 0, 1}, grid.lanes), phases_(M, grid.lanes) {}
+
+    // Elements of `memory` for blocks of `count` elements.
+    long memory_size(long count) const {
+        if (whole_) return 0;
+        const long line = lines_.size() + lines_.spare_size(), row = (g_.tiles_w * M + 1) * g_.lanes;
+        return Places * stride(count) + (line > row ? line : row);
+    }
+
+    // What `read` needs for a block of plane.
+    void gather(const T* plane, long first, long count, T* memory) const {
+        if (whole_) return;
+        T* line = memory + Places * stride(count);
+        for (int place = 0; place < Places; ++place) clear_elements(memory + place * stride(count) + count, stride(count) - count);
+        each_row(first, count, [&](long tile_row, const Range& tiles, long at) {
+            const long elements = (tiles.last - tiles.first) * g_.lanes;
+            for (int i = 0; i < Extent; ++i) {
+                T* target = memory + i * Extent * stride(count) + at;
+                const long row = tile_row * M + g_.offset_h + i;
+                const bool inside = row >= 0 && row < g_.height;
+                if (inside) lines_.fill(plane + row * g_.width * g_.lanes, tiles, line, line + lines_.size());
+                for (int j = 0; j < Extent; ++j)
+                    if (inside)
+                        copy_elements(line + lines_.tap(j), target + j * stride(count), elements);
+                    else
+                        clear_elements(target + j * stride(count), elements);
+            }
+        });
+    }
+
+    // The patches of vector `index` of the block: places in rows.
+    inline __attribute__((always_inline)) void read(const T* plane, long first, long count, long index, const T* memory, V* patch) const {
+        if (whole_) return read_plane(plane, (first / Width) + index, patch);
+        for (int place = 0; place < Places; ++place) patch[place] = load<V>(memory + place * stride(count) + index * Width);
+    }
+
+    // The same way back: outputs to the plane of `channel`, by `write` for each vector, then `scatter`.
+    inline __attribute__((always_inline)) void write(T* plane, long first, long count, long index, const V* patch, T* memory, long channel,
+                                                     const Epilogue<T>& epilogue) const {
+        if (whole_) return write_plane(plane, (first / Width) + index, patch, channel, epilogue);
+        for (int place = 0; place < Places; ++place) store(memory + place * stride(count) + index * Width, patch[place]);
+    }
+    void scatter(T* plane, long first, long count, T* memory, long channel, const Epilogue<T>& epilogue) const {
+        if (whole_) return;
+        T* line = memory + Places * stride(count);
+        each_row(first, count, [&](long tile_row, const Range& tiles, long at) {
+            const Range columns = Range{tiles.first * M, tiles.last * M}.cut(Range{0, g_.width});
+            for (int i = 0; i < Extent && tile_row * M + i < g_.height; ++i) {
+                phases_.join(memory + i * Extent * stride(count) + at, stride(count), tiles.last - tiles.first, line);
+                epilogue.write_line(channel, line, plane + ((tile_row * M + i) * g_.width + columns.first) * g_.lanes,
+                                    (columns.last - columns.first) * g_.lanes);
+            }
+        });
+    }
+
+  private:
+    static long stride(long count) { return (count + Width - 1) / Width * Width; }
+
+    // Calls body(tile row, tiles, at): at is the first tile's place in the block.
+    template <typename Body>
+    void each_row(long first, long count, Body body) const {
+        const long last_tile = (first + count) / g_.lanes;
+        for (long tile = first / g_.lanes; tile < last_tile;) {
+            const long row = tile / g_.tiles_w, end = (row + 1) * g_.tiles_w < last_tile ? (row + 1) * g_.tiles_w : last_tile;
+            body(row, Range{tile - row * g_.tiles_w, end - row * g_.tiles_w}, tile * g_.lanes - first);
+            tile = end;
+        }
+    }
+
+    // Vectors are numbered (tile row, tile column, lane block). Zeros outside the plane.
+    inline __attribute__((always_inline)) void read_plane(const T* plane, long vector, V* patch) const {
+        const long per_pixel = g_.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
+        const long top = tile / g_.tiles_w * M + g_.offset_h, left = tile % g_.tiles_w * M + g_.offset_w;
+        const T* source = plane + (top * g_.width + left) * g_.lanes + lane;
+        if (top >= 0 && left >= 0 && top + Extent <= g_.height && left + Extent <= g_.width) {
+            for (int i = 0; i < Extent; ++i)
+                for (int j = 0; j < Extent; ++j) patch[i * Extent + j] = load<V>(source + (i * g_.width + j) * g_.lanes);
+            return;
+        }
+        for (int i = 0; i < Extent; ++i)
+            for (int j = 0; j < Extent; ++j) {
+                const bool inside = top + i >= 0 && top + i < g_.height && left + j >= 0 && left + j < g_.width;
+                patch[i * Extent + j] = inside ? load<V>(source + (i * g_.width + j) * g_.lanes) : V{};
+            }
+    }
+
+    inline __attribute__((always_inline)) void write_plane(T* plane, long vector, const V* patch, long channel,
+                                                           const Epilogue<T>& epilogue) const {
+        const long per_pixel = g_.lanes / Width, tile = vector / per_pixel, lane = vector % per_pixel * Width;
+        const long top = tile / g_.tiles_w * M, left = tile % g_.tiles_w * M;
+        const long rows = g_.height - top < M ? g_.height - top : M, columns = g_.width - left < M ? g_.width - left : M;
+        for (long i = 0; i < rows; ++i)
+            for (long j = 0; j < columns; ++j)
+                epilogue.template write_tile<V, 1, 1>(
+                    channel, [&](auto, auto) { return patch[i * M + j]; },
+                    [&](auto, auto) { return plane + ((top + i) * g_.width + left + j) * g_.lanes + lane; });
+    }
+
+    const TileGrid& g_;
+    bool whole_;
+    Lines<T> lines_;
+    Phases<T> phases_;
+};
+
+// How many elements a block of about `vectors` vectors has: whole tiles where pixels are not whole vectors.
+template <typename T>
+inline long block_elements(const TileGrid& grid, long tiles, long vectors) {
+    constexpr long Width = kNativeWidth<T>;
+    if (grid.lanes % Width == 0) return vectors * Width < tiles * grid.lanes ? vectors * Width : tiles * grid.lanes;
+    const long unit = Width / greatest_common_divisor(Width, grid.lanes);  // tiles that fill whole vectors
+    long block = vectors * Width / grid.lanes;
+    block = block >= unit ? block / unit * unit : (block < 1 ? 1 : block);
+    return (block < tiles ? block : tiles) * grid.lanes;
 }
 
 // A range of filters and input channels of a weight array (filters, channels, 3, 3).
@@ -225,43 +318,41 @@ void transform_filter_gradients(const FilterBlock& block, const T* du, long stri
 constexpr long kFilterBlockBytes = 4l << 20;
 
 // One stride-1 3x3 convolution: forward (out = filters), or with turned filters the data gradient (out = channels).
-template <typename T, int Width, int M>
+template <typename T, int M>
 class WinogradConvolution {
-    static constexpr int Tile = Transform<M>::kTile, Points = Tile * Tile;
+    static constexpr int Width = kNativeWidth<T>, Tile = Transform<M>::kTile, Points = Tile * Tile;
     using V = Vec<T, Width>;
 
   public:
-    long in_channels, out_channels;
-    TileGrid in, out;
-    const T *x, *weight;
-    bool turned;
-    T* y;
-    Epilogue<T> epilogue;
+    WinogradConvolution(long in_channels, long out_channels, const TileGrid& in, const TileGrid& out, const T* x, const T* weight,
+                        bool turned, T* y, const Epilogue<T>& epilogue)
+        : in_channels(in_channels), out_channels(out_channels), in(in), out(out), x(x), weight(weight), turned(turned), y(y),
+          epilogue(epilogue), inputs(this->in), outputs(this->out) {}
 
     void run(long tiles) {
-        const long vectors = tiles * (in.lanes / Width);
-        const long block = block_vectors(vectors);
-        const long blocks = (vectors + block - 1) / block;
+        const long elements = tiles * in.lanes, block = block_elements<T>(in, tiles, block_vectors(vectors_of(elements)));
+        const long blocks = (elements + block - 1) / block, room = vectors_of(block) * Width;
         const long outs = blocks == 1 ? block_outs() : out_channels;
         T* u = scratch_array<T>(kScratchShared0, Points * in_channels * outs);
-        if (blocks >= 2 * num_threads()) return run_blocks(vectors, block, blocks, u);
-        T* v = scratch_array<T>(kScratchShared1, Points * in_channels * block * Width);
-        T* m = scratch_array<T>(kScratchShared2, Points * outs * block * Width);
+        if (blocks >= 2 * num_threads()) return run_blocks(elements, block, blocks, u);
+        T* v = scratch_array<T>(kScratchShared1, Points * in_channels * room);
+        T* m = scratch_array<T>(kScratchShared2, Points * outs * room);
         for (long first_out = 0; first_out < out_channels; first_out += outs) {
             const Outs part{first_out, out_channels - first_out < outs ? out_channels - first_out : outs};
             transform_filters<T, M>(filter_block(part), weight, turned, u);
-            for (long b = 0; b < blocks; ++b) {
-                const long first = b * block, count = vectors - first < block ? vectors - first : block;
+            for (long first = 0; first < elements; first += block) {
+                const Block tiles_of{first, elements - first < block ? elements - first : block};
 #pragma omp parallel num_threads(num_threads())
                 {
+                    T* memory = patch_memory(block);
                     if (first_out == 0) {
 #pragma omp for schedule(static)
-                        for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
+                        for (long c = 0; c < in_channels; ++c) transform_input(c, tiles_of, v, memory);
                     }
 #pragma omp for schedule(static)
-                    for (long point = 0; point < Points; ++point) multiply(point, part, count, u, v, m);
+                    for (long point = 0; point < Points; ++point) multiply(point, part, vectors_of(tiles_of.count), u, v, m);
 #pragma omp for schedule(static)
-                    for (long k = 0; k < part.count; ++k) transform_output(k, part, first, count, m);
+                    for (long k = 0; k < part.count; ++k) transform_output(k, part, tiles_of, m, memory);
                 }
             }
         }
@@ -271,21 +362,33 @@ class WinogradConvolution {
     struct Outs {
         long first, count;
     };
+    struct Block {
+        long first, count;  // elements
+    };
+
+    static long vectors_of(long elements) { return (elements + Width - 1) / Width; }
+
+    T* patch_memory(long block) const {
+        const long in_size = inputs.memory_size(block), out_size = outputs.memory_size(block);
+        return scratch_array<T>(kScratchOwn2, in_size > out_size ? in_size : out_size);
+    }
 
     // Many blocks of columns: each thread takes whole blocks through all phases.
-    void run_blocks(long vectors, long block, long blocks, T* u) const {
+    void run_blocks(long elements, long block, long blocks, T* u) const {
         const Outs all{0, out_channels};
+        const long room = vectors_of(block) * Width;
         transform_filters<T, M>(filter_block(all), weight, turned, u);
 #pragma omp parallel num_threads(num_threads())
         {
-            T* v = scratch_array<T>(kScratchOwn0, Points * in_channels * block * Width);
-            T* m = scratch_array<T>(kScratchOwn1, Points * out_channels * block * Width);
+            T* v = scratch_array<T>(kScratchOwn0, Points * in_channels * room);
+            T* m = scratch_array<T>(kScratchOwn1, Points * out_channels * room);
+            T* memory = patch_memory(block);
 #pragma omp for schedule(dynamic)
             for (long b = 0; b < blocks; ++b) {
-                const long first = b * block, count = vectors - first < block ? vectors - first : block;
-                for (long c = 0; c < in_channels; ++c) transform_input(c, first, count, v);
-                for (long point = 0; point < Points; ++point) multiply(point, all, count, u, v, m);
-                for (long k = 0; k < out_channels; ++k) transform_output(k, all, first, count, m);
+                const Block tiles{b * block, elements - b * block < block ? elements - b * block : block};
+                for (long c = 0; c < in_channels; ++c) transform_input(c, tiles, v, memory);
+                for (long point = 0; point < Points; ++point) multiply(point, all, vectors_of(tiles.count), u, v, m);
+                for (long k = 0; k < out_channels; ++k) transform_output(k, all, tiles, m, memory);
             }
         }
     }
@@ -312,15 +415,16 @@ class WinogradConvolution {
     }
 
     // v[point][panel][channel][vectors of the panel]
-    void transform_input(long channel, long first, long count, T* v) const {
+    void transform_input(long channel, const Block& tiles, T* v, T* memory) const {
         const T* plane = x + channel * in.height * in.width * in.lanes;
-        const long point_stride = in_channels * count * Width;
-        in_vector_tiles(count, [&](auto tile, long start) {
+        const long vectors = vectors_of(tiles.count), point_stride = in_channels * vectors * Width;
+        inputs.gather(plane, tiles.first, tiles.count, memory);
+        in_vector_tiles(vectors, [&](auto tile, long start) {
             constexpr int Vectors = decltype(tile)::value;
             T* target = v + (start * in_channels + channel * Vectors) * Width;
             for (int j = 0; j < Vectors; ++j) {
                 V patch[Points], points[Points];
-                read_patch<T, Width, M, Tile>(in, plane, first + start + j, patch);
+                inputs.read(plane, tiles.first, tiles.count, start + j, memory, patch);
                 both_axes<Tile, Tile>(patch, points, [](const V* d, int step, V* o, int o_step) { Transform<M>::input(d, step, o, o_step); });
                 for (int point = 0; point < Points; ++point) store(target + point * point_stride + j * Width, points[point]);
             }
@@ -344,11 +448,10 @@ class WinogradConvolution {
         });
     }
 
-    void transform_output(long k, const Outs& part, long first, long count, const T* m) const {
-        const long channel = part.first + k;
+    void transform_output(long k, const Outs& part, const Block& tiles, const T* m, T* memory) const {
+        const long channel = part.first + k, vectors = vectors_of(tiles.count), point_stride = part.count * vectors * Width;
         T* plane = y + channel * out.height * out.width * out.lanes;
-        const long point_stride = part.count * count * Width;
-        in_vector_tiles(count, [&](auto tile, long start) {
+        in_vector_tiles(vectors, [&](auto tile, long start) {
             constexpr int Vectors = decltype(tile)::value;
             const T* source = m + (start * part.count + k * Vectors) * Width;
             for (int j = 0; j < Vectors; ++j) {
@@ -356,53 +459,65 @@ class WinogradConvolution {
                 for (int point = 0; point < Points; ++point) points[point] = load<V>(source + point * point_stride + j * Width);
                 for (int column = 0; column < Tile; ++column) Transform<M>::output(points + column, Tile, middle + column, Tile);
                 for (int row = 0; row < M; ++row) Transform<M>::output(middle + row * Tile, 1, patch + row * M, 1);
-                write_patch<T, Width, M>(out, plane, first + start + j, patch, channel, epilogue);
+                outputs.write(plane, tiles.first, tiles.count, start + j, patch, memory, channel, epilogue);
             }
         });
+        outputs.scatter(plane, tiles.first, tiles.count, memory, channel, epilogue);
     }
+
+    const long in_channels, out_channels;
+    const TileGrid in, out;
+    const T *x, *weight;
+    const bool turned;
+    T* y;
+    const Epilogue<T> epilogue;
+    const Patches<T, M, Tile> inputs;
+    const Patches<T, M, M> outputs;
 };
 
 // The filters' gradient: (m+2)^2 products over all tiles and samples, summed block by block.
-template <typename T, int Width, int M>
+template <typename T, int M>
 class WinogradWeightGradient {
-    static constexpr int Tile = Transform<M>::kTile, Points = Tile * Tile;
+    static constexpr int Width = kNativeWidth<T>, Tile = Transform<M>::kTile, Points = Tile * Tile;
     using V = Vec<T, Width>;
 
   public:
-    long channels, filters;
-    TileGrid in, out;
-    const T *x, *dy;
-    T* dweight;
+    WinogradWeightGradient(long channels, long filters, const TileGrid& in, const TileGrid& out, const T* x, const T* dy, T* dweight)
+        : channels(channels), filters(filters), in(in), out(out), x(x), dy(dy), dweight(dweight), inputs(this->in), gradients(this->out) {}
 
     void run(long tiles) {
-        const long vectors = tiles * (in.lanes / Width);
-        const long block = block_vectors(vectors);
-        const long rows = block < vectors ? filters : block_filters();
+        const long elements = tiles * in.lanes, block = block_elements<T>(in, tiles, block_vectors((elements + Width - 1) / Width));
+        const long rows = block < elements ? filters : block_filters(), room = depth_of(block);
         T* du = scratch_array<T>(kScratchShared0, Points * rows * columns());
-        T* v = scratch_array<T>(kScratchShared1, Points * channels * block * Width);
-        T* m = scratch_array<T>(kScratchShared2, Points * filters * block * Width);
-        T* panels = scratch_array<T>(kScratchShared3, Points * columns() * block * Width);
-        for (long first = 0; first < vectors; first += block) {
-            const long count = vectors - first < block ? vectors - first : block;
+        T* v = scratch_array<T>(kScratchShared1, Points * channels * room);
+        T* m = scratch_array<T>(kScratchShared2, Points * filters * room);
+        T* panels = scratch_array<T>(kScratchShared3, Points * columns() * room);
+        for (long first = 0; first < elements; first += block) {
+            const long count = elements - first < block ? elements - first : block, depth = depth_of(count);
 #pragma omp parallel num_threads(num_threads())
             {
+                const long in_size = inputs.memory_size(block), out_size = gradients.memory_size(block);
+                T* memory = scratch_array<T>(kScratchOwn2, in_size > out_size ? in_size : out_size);
 #pragma omp for schedule(static) nowait
-                for (long c = 0; c < channels; ++c) transform_input(c, first, count, v);
+                for (long c = 0; c < channels; ++c) transform_input(c, first, count, v, memory);
 #pragma omp for schedule(static)
-                for (long k = 0; k < filters; ++k) transform_gradient(k, first, count, m);
+                for (long k = 0; k < filters; ++k) transform_gradient(k, first, count, m, memory);
 #pragma omp for schedule(static)
-                for (long point = 0; point < Points; ++point) make_panels(point, count * Width, v, panels);
+                for (long point = 0; point < Points; ++point) make_panels(point, depth, v, panels);
             }
             for (long row = 0; row < filters; row += rows) {
                 const FilterBlock part{row, row + rows < filters ? row + rows : filters, 0, channels, channels};
 #pragma omp parallel for schedule(static) num_threads(num_threads())
-                for (long point = 0; point < Points; ++point) add_products(point, part, count * Width, m, panels, du, first > 0);
-                if (first + count == vectors) transform_filter_gradients<T, M>(part, du, columns(), dweight);
+                for (long point = 0; point < Points; ++point) add_products(point, part, depth, m, panels, du, first > 0);
+                if (first + count == elements) transform_filter_gradients<T, M>(part, du, columns(), dweight);
             }
         }
     }
 
   private:
+    // Elements in whole vectors; those after the last tile are zeros.
+    static long depth_of(long elements) { return rounded_up(elements, Width); }
+
     // With all columns in one block the sums of a few filters at a time are finished and leave.
     long block_filters() const {
         const long rows = kFilterBlockBytes / (Points * channels * long(sizeof(T))) / 12 * 12;
@@ -437,28 +552,37 @@ class WinogradWeightGradient {
         });
     }
 
-    void transform_input(long channel, long first, long count, T* v) const {
+    void transform_input(long channel, long first, long count, T* v, T* memory) const {
         const T* plane = x + channel * in.height * in.width * in.lanes;
-        T* target = v + channel * count * Width;
-        for (long j = 0; j < count; ++j) {
+        const long depth = depth_of(count);
+        inputs.gather(plane, first, count, memory);
+        for (long j = 0; j < depth / Width; ++j) {
             V patch[Points], points[Points];
-            read_patch<T, Width, M, Tile>(in, plane, first + j, patch);
+            inputs.read(plane, first, count, j, memory, patch);
             both_axes<Tile, Tile>(patch, points, [](const V* d, int step, V* o, int o_step) { Transform<M>::input(d, step, o, o_step); });
-            for (int point = 0; point < Points; ++point) store(target + (point * channels * count + j) * Width, points[point]);
+            for (int point = 0; point < Points; ++point) store(v + (point * channels + channel) * depth + j * Width, points[point]);
         }
     }
 
-    void transform_gradient(long filter, long first, long count, T* m) const {
+    void transform_gradient(long filter, long first, long count, T* m, T* memory) const {
         const T* plane = dy + filter * out.height * out.width * out.lanes;
-        T* target = m + filter * count * Width;
-        for (long j = 0; j < count; ++j) {
+        const long depth = depth_of(count);
+        gradients.gather(plane, first, count, memory);
+        for (long j = 0; j < depth / Width; ++j) {
             V patch[M * M], middle[Tile * M], points[Points];
-            read_patch<T, Width, M, M>(out, plane, first + j, patch);
+            gradients.read(plane, first, count, j, memory, patch);
             for (int column = 0; column < M; ++column) Transform<M>::output_adjoint(patch + column, M, middle + column, M);
             for (int row = 0; row < Tile; ++row) Transform<M>::output_adjoint(middle + row * M, 1, points + row * Tile, 1);
-            for (int point = 0; point < Points; ++point) store(target + (point * filters * count + j) * Width, points[point]);
+            for (int point = 0; point < Points; ++point) store(m + (point * filters + filter) * depth + j * Width, points[point]);
         }
     }
+
+    const long channels, filters;
+    const TileGrid in, out;
+    const T *x, *dy;
+    T* dweight;
+    const Patches<T, M, Tile> inputs;
+    const Patches<T, M, M> gradients;
 };
 
 }  // namespace ringlet::RINGLET_ISA
