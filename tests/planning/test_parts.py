@@ -107,11 +107,12 @@ def test_a_described_variation_has_its_mean_and_deviation():
     assert values.std() == pytest.approx(0.1, rel=0.02)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("model", "batch"), [("simplecnn", 5), ("vgg1dobn", 32)])
-def test_activations_of_the_native_engine_are_those_of_its_plan(model, batch):
+def test_activations_of_the_native_engine_are_those_of_its_plan(model, batch, dtype):
     spec = zoo.create(model)
-    found = Native().activation_bytes(spec, batch, "float32", "categorical_cross_entropy")
-    assert found == NativeReplica(spec, local_batch_size=batch).plan.memory_bytes
+    found = Native().activation_bytes(spec, batch, dtype, "categorical_cross_entropy")
+    assert found == NativeReplica(spec, local_batch_size=batch, dtype=dtype).plan.memory_bytes
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(["native", "torch"]))

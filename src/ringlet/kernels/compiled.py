@@ -36,7 +36,7 @@ def prepare(kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> P
     """See the contract; arguments are converted once."""
     if arrays and isinstance(arrays[0], Elementwise):
         kind = arrays[0]
-        if kind.name not in _native.activations:
+        if not knows(kind):
             return _reference.prepare(kernel, arrays, options)
         arrays, options = (kind.name, *arrays[1:]), {**options, "slope": kind.slope}
     call: PreparedCall = getattr(_native.prepare, kernel)(*arrays, **options)
@@ -54,7 +54,16 @@ def in_turn(calls: Sequence[PreparedCall]) -> PreparedCall:
 
 def for_activations(dtype: np.dtype[Any]) -> Kernels:
     """See the contract."""
-    return _reference if dtype == BFLOAT16 else cast(Kernels, sys.modules[__name__])
+    if dtype != BFLOAT16:
+        return cast(Kernels, sys.modules[__name__])
+    from ringlet.kernels.compiled_mixed import CompiledMixed
+
+    return CompiledMixed()
+
+
+def knows(kind: Elementwise) -> bool:
+    """Whether there is a compiled kernel for an activation."""
+    return kind.name in _native.activations
 
 
 instruction_set = _native.instruction_set

@@ -56,7 +56,7 @@ def worker_memory(
     training: bool = True,
     process_bytes: int = PROCESS_BYTES,
 ) -> Memory:
-    """What one of ``workers_on_machine`` workers needs, with passes of ``local_batch_size`` samples, computed in ``dtype``.
+    """What one of ``workers_on_machine`` workers needs, with passes of ``local_batch_size`` samples in ``dtype``.
 
     A worker takes ``num_passes`` of them one after the other for a step; its batch holds the samples of all.
     """

@@ -65,6 +65,8 @@ def _model(spec: ModelSpec, prediction: str, writer: KerasWriter) -> Any:
         roles[info.node][info.role] = info.name
     for node in spec.nodes[1:]:
         inputs = [values[name] for name in node.inputs]
+        if node is spec.nodes[-1] and node.name != prediction:
+            writer.policy = writer.dtype  # nothing learns from it, so it is not rounded
         values[node.name] = node.operation.keras_training(writer, spec.layer(node, roles[node.name]), inputs)
     seen = dict.fromkeys((prediction, spec.nodes[-1].name))
     outputs = [_permuted(values[name], (3, 1, 2), writer) for name in seen]

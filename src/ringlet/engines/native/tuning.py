@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import UnknownNameError
 from ringlet.io.disk import replacing
+from ringlet.kernels.bfloat16 import BFLOAT16
 from ringlet.kernels.contract import CONV_ALGORITHMS, Kernels
 
 CONVOLUTIONS = ("conv2d_forward", "conv2d_backward_data", "conv2d_backward_weight")
@@ -48,6 +49,7 @@ busy machine shifts times by less. So near ties go the same way everywhere."""
 
 _GENERATION = "5"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""
+_LANES_OF_PAIRS = 16
 _MANY_CHANNELS = 64
 """From here on two-dimensional Winograd always beats the one along rows."""
 
@@ -140,6 +142,8 @@ class Geometry:
         self.output: tuple[int, ...] = pixels.shape
         self.padding: tuple[int, int] = options["padding"]
         self.stride, self.dilation, self.groups = options["stride"], options["dilation"], options["groups"]
+        self.in_pairs = image.dtype == BFLOAT16 and self.groups == 1 and image.shape[-1] % _LANES_OF_PAIRS == 0
+        """Whether products are products of pairs; other convolutions in bfloat16 are computed as floats."""
         names = ("stride", "padding", "dilation", "groups")  # relu and accumulate do not change which is fastest
         rest = ",".join(f"{name}={options[name]}" for name in names)
         self.key = f"{kernel}:{image.shape}:{weight.shape}:{pixels.shape}:{rest}".replace(" ", "")
@@ -171,14 +175,16 @@ def heuristic(geometry: Geometry, *, exact: bool) -> str:
     The limits come from measurements; near them the algorithms take about the same time.
     """
     candidates = applicable(geometry, exact=exact)
-    taps = geometry.taps_inside()
-    if "winograd_rows" in candidates and _suits_rows(geometry):
+    taps, channels = geometry.taps_inside(), min(geometry.weight[:2])
+    if "winograd_rows" in candidates and _suits_rows(geometry) and not (geometry.in_pairs and channels >= 16):
         return "winograd_rows"
     if "winograd4" in candidates and _enough_channels_for_winograd(geometry):
         name, multiplications = _winograd(geometry)
         limit = 1.0 if geometry.kernel == "conv2d_backward_weight" else 0.75
         if multiplications <= limit * taps:
             return name
+    if geometry.in_pairs and max(geometry.weight[:2]) >= 16:
+        return "gemm"
     return "gemm" if "gemm" in candidates and _suits_gemm(geometry, taps) else "direct"
 
 

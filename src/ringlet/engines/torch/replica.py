@@ -24,8 +24,8 @@ class TorchReplica(Replica):
     ``device`` is PyTorch's name of where to compute, such as ``cpu`` or ``cuda:1``. On the processor parameters,
     gradients and state are views of the flat buffers; for a GPU they are copied before and after every pass.
     ``threads`` sets PyTorch's number of threads for the whole process. ``exact`` forbids the coarse float32 (TF32) of
-    some GPUs. In bfloat16 passes are PyTorch's automatic mixed precision, losses aside. ``options`` are those of :class:`~ringlet.engines.contract.Replica`; its ``kernels`` draw the masks of
-    dropout.
+    some GPUs. In bfloat16 passes are PyTorch's automatic mixed precision, losses excepted. ``options`` are those of
+    :class:`~ringlet.engines.contract.Replica`; its ``kernels`` draw the masks of dropout.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TorchReplica(Replica):
         self._dtype = torch.from_numpy(self.parameters.flat[:0]).dtype
         mixed = self.compute_dtype != self.dtype
         self._precision = partial(torch.autocast, self.device.type, torch.bfloat16, enabled=mixed)
-        self._forward = compile_forward(spec, self.head.prediction)
+        self._forward = compile_forward(spec, self.head.prediction, mixed=mixed)
         self._loss = loss_function(self.head.kind)
         self._masks = DropoutMasks(spec, self.dtype, self.kernels)
         self._memory = make_memory(self.parameters, self.state, self.device)
