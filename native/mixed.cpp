@@ -75,8 +75,8 @@ LayerKernels<bfloat16> mixed_kernels() {
     k.dense_forward = dense_forward;
     k.dense_backward_data = dense_backward_data;
     k.dense_backward_weight = dense_backward_weight;
-    k.max_pool2d_forward = wide_max_pool2d_forward;
-    k.max_pool2d_backward = wide_max_pool2d_backward;
+    k.max_pool2d_forward = mixed_max_pool2d_forward;
+    k.max_pool2d_backward = mixed_max_pool2d_backward;
     k.avg_pool2d_forward = wide_avg_pool2d_forward;
     k.avg_pool2d_backward = wide_avg_pool2d_backward;
     k.batch_norm_forward_train = mixed_batch_norm_forward_train;

@@ -10,6 +10,8 @@ namespace ringlet::RINGLET_ISA {
 
 namespace {
 
+constexpr uint32_t kNoElement = 65535;  // as argmax: nothing flows back
+
 inline bool is_whole(long size) { return size % kWide == 0; }
 
 // The sum of body(at), a vector, over a plane: four sums side by side in float, added up in double.
@@ -57,6 +59,63 @@ void mixed_activation_backward(ActivationKind kind, const bfloat16* y, const bfl
             if (accumulate) value += load_wide(dx + at);
             store_narrow(dx + at, value);
         }
+    });
+}
+
+// -- maximum pools ----------------------------------------------------------------------------------------------------------
+// Whether the windows tile the image, and vectors the samples of a pixel: what networks have, with no border to think of.
+inline bool tiles_exactly(const PoolShape& s) {
+    return s.kernel_h == s.stride_h && s.kernel_w == s.stride_w && s.padding_h == 0 && s.padding_w == 0 && is_whole(s.lanes) &&
+           s.height == s.out_height * s.stride_h && s.width == s.out_width * s.stride_w;
+}
+
+// Calls body(window, out) for every vector of outputs of a channel: where its window begins in the plane, and where it is itself.
+template <typename Body>
+inline __attribute__((always_inline)) void each_window(const PoolShape& s, Body body) {
+    for (long row = 0; row < s.out_height; ++row)
+        for (long column = 0; column < s.out_width; ++column)
+            for (long lane = 0; lane < s.lanes; lane += kWide)
+                body((row * s.stride_h * s.width + column * s.stride_w) * s.lanes + lane, (row * s.out_width + column) * s.lanes + lane);
+}
+
+void mixed_max_pool2d_forward(const PoolShape& s, const bfloat16* x, bfloat16* y, uint16_t* argmax, bool relu) {
+    if (!tiles_exactly(s)) return wide_max_pool2d_forward(s, x, y, argmax, relu);
+    const PoolPlanes p(s);
+    each_channel(s.channels, p.in, [&](long c) {
+        each_window(s, [&](long window, long out) {
+            const bfloat16* first = x + c * p.in + window;
+            Floats best = load_wide(first);
+            Bits where{};
+            for (long r = 0; r < s.kernel_h; ++r)
+                for (long k = 0; k < s.kernel_w; ++k) {
+                    const Floats value = load_wide(first + (r * s.width + k) * s.lanes);
+                    where = value > best ? splat_pair(uint32_t(r * s.kernel_w + k)) : where;
+                    best = maximum(best, value);
+                }
+            if (relu) where = best <= Floats{} ? splat_pair(kNoElement) : where, best = maximum(best, Floats{});
+            store_narrow(y + c * p.out + out, best);
+            store(argmax + c * p.out + out, __builtin_convertvector(where, Halves16));
+        });
+    });
+}
+
+void mixed_max_pool2d_backward(const PoolShape& s, const bfloat16* dy, const uint16_t* argmax, bfloat16* dx, float* sums, bool accumulate) {
+    if (!tiles_exactly(s)) return wide_max_pool2d_backward(s, dy, argmax, dx, sums, accumulate);
+    const PoolPlanes p(s);
+    each_channel(s.channels, p.in, [&](long c) {
+        Floats total{};
+        each_window(s, [&](long window, long out) {
+            const Floats value = load_wide(dy + c * p.out + out);
+            const Bits where = __builtin_convertvector(load<Halves16>(argmax + c * p.out + out), Bits);
+            total += where != splat_pair(kNoElement) ? value : Floats{};
+            for (long r = 0; r < s.kernel_h; ++r)
+                for (long k = 0; k < s.kernel_w; ++k) {
+                    bfloat16* target = dx + c * p.in + window + (r * s.width + k) * s.lanes;
+                    const Floats part = where == splat_pair(uint32_t(r * s.kernel_w + k)) ? value : Floats{};
+                    store_narrow(target, accumulate ? load_wide(target) + part : part);
+                }
+        });
+        if (sums) sums[c] = horizontal_sum<float, kWide>(total);
     });
 }
 
@@ -114,11 +173,14 @@ void mixed_batch_norm_backward(const Extent& e, const bfloat16* x, const bfloat1
             return relu ? (load_wide(outputs + at) > Floats{} ? value : Floats{}) : value;
         };
         Floats plain[2] = {}, products[2] = {};
-        for (long at = 0; at < size; at += kWide) {
+        const auto add = [&](auto i, long at) {
             const Floats value = gradient(at);
-            plain[at / kWide % 2] += value;
-            products[at / kWide % 2] += value * (load_wide(inputs + at) - mean[c]);
-        }
+            plain[i] += value;
+            products[i] += value * (load_wide(inputs + at) - mean[c]);
+        };
+        long done = 0;
+        for (; done + 2 * kWide <= size; done += 2 * kWide) unroll<2>([&](auto i) { add(i, done + i * kWide); });
+        if (done < size) add(std_integer<0>{}, done);
         dbeta[c] = horizontal_sum<float, kWide>(plain[0] + plain[1]);
         dgamma[c] = horizontal_sum<float, kWide>(products[0] + products[1]) * inv_std[c];
         const float scale = gamma[c] * inv_std[c], offset = dbeta[c] / float(size), slope = inv_std[c] * dgamma[c] / float(size);

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ringlet.kernels import available, load
 from ringlet.kernels.bfloat16 import BFLOAT16, rounded, widened
-from ringlet.kernels.contract import RELU, Kernels, padded_lanes
+from ringlet.kernels.contract import Elementwise, Kernels, padded_lanes
 from ringlet.operations import OPERATIONS
 
 pytestmark = pytest.mark.skipif("compiled" not in available(), reason="the compiled kernels are not built")
@@ -177,12 +177,20 @@ def test_batch_norm(compiled, n):
             np.testing.assert_allclose(*pair, rtol=1e-4, atol=1e-4)
 
 
+WINDOWS = {
+    "overlapping": ((7, 6), (4, 3), {"kernel": (3, 2), "stride": (2, 2), "padding": (1, 0)}),
+    "side by side": ((8, 6), (4, 3), {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}),
+}
+
+
 @pytest.mark.parametrize("n", BATCHES)
 @pytest.mark.parametrize("relu", [False, True])
-def test_pooling(compiled, n, relu):
-    make, window = Arrays(n), {"kernel": (3, 2), "stride": (2, 2), "padding": (1, 0)}
-    x, dy, dx = make.activation(n, 4, 7, 6), make.gradient(n, 4, 4, 3), make.activation(n, 4, 7, 6)
-    y, argmax = make.activation(n, 4, 4, 3), np.zeros((4, 4, 3, padded_lanes(n)), np.uint16)
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_pooling(compiled, n, relu, windows):
+    size, pooled, window = WINDOWS[windows]
+    make = Arrays(n)
+    x, dy, dx = make.activation(n, 4, *size), make.gradient(n, 4, *pooled), make.activation(n, 4, *size)
+    y, argmax = make.activation(n, 4, *pooled), np.zeros((4, *pooled, padded_lanes(n)), np.uint16)
     forward = both(compiled, "max_pool2d_forward", [x, y, argmax], relu=relu, **window)
     for pair in forward[1:]:
         np.testing.assert_array_equal(*pair)
@@ -194,9 +202,10 @@ def test_pooling(compiled, n, relu):
 
 
 @pytest.mark.parametrize("n", BATCHES)
-@pytest.mark.parametrize("kind", ["relu", "sigmoid", "tanh", "gelu"])
+@pytest.mark.parametrize("kind", ["relu", "sigmoid", "tanh", "without a compiled kernel"])
 def test_activations(compiled, kind, n):
-    make, function = Arrays(n), RELU if kind == "relu" else OPERATIONS[kind].elementwise({})
+    cube = Elementwise("cube", lambda x: x**3, lambda x: 3 * x**2, reads_input=True)
+    make, function = Arrays(n), OPERATIONS[kind].elementwise({}) if kind in OPERATIONS else cube
     x, dy, dx = make.activation(n, 3, 50), make.gradient(n, 3, 50), make.activation(n, 3, 50)
     assert_equal_but_for_rounding(*both(compiled, "activation_forward", [function, x, np.zeros_like(x)])[1])
     for accumulate in (False, True):

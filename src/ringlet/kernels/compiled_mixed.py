@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, final
 
 import numpy as np
@@ -22,8 +22,13 @@ class CompiledMixed(Kernels):
     def __init__(self) -> None:
         for kernel in KERNELS:
             setattr(self, kernel, _on_bits(getattr(compiled, kernel)))
+        for kernel in ("activation_forward", "activation_backward"):
+            setattr(self, kernel, partial(self._activate, kernel))
         for fact in ("instruction_set", "num_threads", "set_num_threads", "scratch_bytes"):
             setattr(self, fact, getattr(compiled, fact))
+
+    def _activate(self, kernel: str, /, *arrays: Any, **options: Any) -> None:
+        self.prepare(kernel, arrays, options)()
 
     def prepare(self, kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:
         """See the contract; an activation without a compiled kernel runs as the reference says."""
