@@ -12,6 +12,8 @@ from ringlet.kernels import compiled
 from ringlet.kernels.bfloat16 import BFLOAT16
 from ringlet.kernels.contract import KERNELS, Elementwise, Kernels, PreparedCall
 
+_reference = Kernels()
+
 
 @final
 class CompiledMixed(Kernels):
@@ -33,7 +35,7 @@ class CompiledMixed(Kernels):
     def prepare(self, kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:
         """See the contract; an activation without a compiled kernel runs as the reference says."""
         if arrays and isinstance(arrays[0], Elementwise) and not compiled.knows(arrays[0]):
-            return super().prepare(kernel, arrays, options)
+            return _reference.prepare(kernel, arrays, options)
         return compiled.prepare(kernel, [_bits(array) for array in arrays], options)
 
     def in_turn(self, calls: Sequence[PreparedCall]) -> PreparedCall:
