@@ -1,8 +1,10 @@
 // Direct convolution: a register tile of output channels x vectors of pixels and samples walks the taps.
 //
-// One input vector serves all output channels of the tile; weights are broadcast from where they lie. Rows that touch the border
-// of the image, or that a stride cuts, become lines first (lines.hpp): each input row once, for all rows of outputs that read it.
+// One input vector serves all output channels of the tile; weights are broadcast from where they lie. Images that need padding, or
+// that a stride cuts, are arranged first (lines.hpp), in bands of rows. Small images are one run of vectors, across the ends of rows.
 #pragma once
+
+#include <new>
 
 #include "gemm.hpp"
 #include "lines.hpp"
@@ -79,143 +81,144 @@ inline void direct_row(const ConvProblem& p, const TapList& taps, long count, co
     if (rest == 1) last_of(std_integer<1>{}, start);
 }
 
-// Rows of outputs, one after the other, of one thread: keeps the lines that the next row reads too.
+// Bands of rows of outputs; what is the same for all of them.
 template <typename T>
-class DirectRows {
+class DirectBands {
+    static constexpr int Width = kNativeWidth<T>;
+    static constexpr long kBandBytes = 384l << 10, kLeastRows = 4;
+
   public:
-    DirectRows(const ConvProblem& problem, const T* x)
-        : p_(problem), x_(x), lines_(problem.columns, problem.lanes),
-          num_lines_((problem.rows.taps - 1) * (problem.rows.tap_step < 0 ? -problem.rows.tap_step : problem.rows.tap_step) + 1),
-          list_size_(2 * problem.in_channels * problem.rows.taps * problem.columns.taps) {
-        const long lines = lines_.copied() ? num_lines_ * p_.in_channels * lines_.size() : 0;
-        ring_ = scratch_array<T>(kScratchOwn0, lines + lines_.spare_size());
-        spare_ = ring_ + lines;
-        lists_ = scratch_array<long>(kScratchOwn1, num_lists() * (list_size_ + 2) + num_lines_);
-        held_ = lists_ + num_lists() * (list_size_ + 2);
-        for (long i = 0; i < num_lines_; ++i) held_[i] = -1;
-        for (long i = 0; i < num_lists(); ++i) lists_[i * (list_size_ + 2)] = lists_[i * (list_size_ + 2) + 1] = -1;
+    // `list` has list_size(problem) elements and must live as long as this.
+    DirectBands(const ConvProblem& problem, long* list, long most_rows)
+        : p_(problem), rows_(rows_per_band(problem, most_rows)), input_(problem, rows_) {
+        const long count = p_.in_channels * p_.rows.taps * p_.columns.taps;
+        long *input = list, *weight = list + count;
+        taps_ = TapList{count, input, weight};
+        for (long c = 0; c < p_.in_channels; ++c)
+            for (long r = 0; r < p_.rows.taps; ++r)
+                for (long s = 0; s < p_.columns.taps; ++s) {
+                    *input++ = input_.tap(c, r, s);
+                    *weight++ = c * p_.weight_in + r * p_.rows.weight_step * p_.weight_row + s * p_.columns.weight_step;
+                }
+        // Rows that end within a vector waste the rest of it; in one run what is wasted are the zeros between the rows.
+        const long row = row_size(), by_rows = (row + Width - 1) / Width * Width;
+        one_run_ = p_.rows.in_step == 1 || input_.copied();
+        one_run_ = one_run_ && rows_ > 1 && (count >= 64 ? 105 : 150) * input_.pitch() < 100 * by_rows;
     }
 
-    // Channel k of the row goes to y + k * out_plane.
-    void compute(long row, const T* weight, T* y, long out_plane, const Epilogue<T>& epilogue) {
-        long first, last;
-        p_.rows.valid_taps(row, first, last);
-        const long origin = p_.rows.in_base + row * p_.rows.in_step;
-        for (long r = first; lines_.copied() && r < last; ++r) hold(origin + r * p_.rows.tap_step);
-        const TapList taps = taps_of(origin, first, last);
-        const T* base = lines_.copied() ? ring_ : x_ + origin * p_.in_row;
+    static long list_size(const ConvProblem& p) { return 2 * p.in_channels * p.rows.taps * p.columns.taps; }
+
+    long rows() const { return rows_; }
+    long row_size() const { return p_.columns.outputs * p_.lanes; }
+    // Elements of memory that `compute` needs.
+    long memory_size() const { return input_.size() + (one_run_ ? p_.out_channels * run_stride() : 0); }
+
+    // Rows [first, last), at most rows(), of all channels of x: channel k of row i goes to y(i) + k * out_plane.
+    template <typename Target>
+    void compute(long first, long last, const T* x, const T* weight, Target y, long out_plane, const Epilogue<T>& epilogue, T* memory) const {
+        const T* input = input_.fill(x, first, last - first, memory);
         const T* w = weight + p_.rows.weight_base * p_.weight_row + p_.columns.weight_base;
-        direct_row<T>(p_, taps, p_.columns.outputs * p_.lanes, base, w, y, out_plane, epilogue);
+        const long pitch = input_.copied() ? input_.pitch() : p_.rows.in_step * p_.in_row;
+        if (!one_run_) {
+            for (long row = first; row < last; ++row)
+                direct_row<T>(p_, taps_, row_size(), input + (row - first) * pitch, w, y(row), out_plane, epilogue);
+            return;
+        }
+        T* run = memory + input_.size();
+        direct_row<T>(p_, taps_, (last - first - 1) * pitch + row_size(), input, w, run, run_stride(), {});
+        for (long k = 0; k < p_.out_channels; ++k)
+            for (long row = first; row < last; ++row)
+                epilogue.write_line(k, run + k * run_stride() + (row - first) * pitch, y(row) + k * out_plane, row_size());
     }
 
   private:
-    long num_lists() const { return lines_.copied() ? num_lines_ : 1; }
-
-    void hold(long in_row) {
-        const long place = in_row % num_lines_;
-        if (held_[place] == in_row) return;
-        for (long c = 0; c < p_.in_channels; ++c)
-            lines_.fill(x_ + c * p_.in_plane + in_row * p_.in_row, ring_ + (place * p_.in_channels + c) * lines_.size(), spare_);
-        held_[place] = in_row;
+    static long rows_per_band(const ConvProblem& p, long most_rows) {
+        const long per_row = p.in_channels * (p.columns.outputs * p.columns.in_step + p.columns.taps) * p.lanes * p.rows.in_step * long(sizeof(T));
+        long rows = kBandBytes / per_row;
+        if (rows < kLeastRows) rows = kLeastRows;
+        if (rows > most_rows) rows = most_rows;
+        return rows < p.rows.outputs ? (rows < 1 ? 1 : rows) : p.rows.outputs;
     }
-
-    // Lists are kept for every rotation of the ring; most rows have all taps of the kernel.
-    TapList taps_of(long origin, long first, long last) {
-        const long rotation = lines_.copied() ? (origin % num_lines_ + num_lines_) % num_lines_ : 0;
-        long* list = lists_ + rotation * (list_size_ + 2);
-        const long count = p_.in_channels * (last - first) * p_.columns.taps;
-        long *input = list + 2, *weight = input + count;
-        const TapList taps{count, input, weight};
-        if (list[0] == first && list[1] == last) return taps;
-        list[0] = first, list[1] = last;
-        for (long c = 0; c < p_.in_channels; ++c)
-            for (long r = first; r < last; ++r) {
-                const long line = lines_.copied() ? ((origin + r * p_.rows.tap_step) % num_lines_ * p_.in_channels + c) * lines_.size()
-                                                  : c * p_.in_plane + r * p_.rows.tap_step * p_.in_row;
-                for (long s = 0; s < p_.columns.taps; ++s) {
-                    *input++ = line + lines_.tap(s);
-                    *weight++ = c * p_.weight_in + r * p_.rows.weight_step * p_.weight_row + s * p_.columns.weight_step;
-                }
-            }
-        return taps;
-    }
+    long run_stride() const { return rows_ * input_.pitch(); }
 
     const ConvProblem& p_;
-    const T* x_;
-    Lines<T> lines_;
-    long num_lines_, list_size_;
-    T *ring_, *spare_;
-    long *lists_, *held_;
+    long rows_;
+    InputBand<T> input_;
+    TapList taps_;
+    bool one_run_;
 };
 
-// One convolution problem for all groups; x, weight and y advance by these strides from group to group.
-struct GroupStrides {
-    long groups, x, weight, y, bias;
-
-    template <typename T>
-    Epilogue<T> epilogue_of(long group, Epilogue<T> epilogue) const {
-        if (epilogue.bias) epilogue.bias += group * bias;
-        return epilogue;
-    }
-};
-
-// Bands of rows for threads; a band makes the lines again that its neighbour has made.
-inline long rows_per_band(long rows, long groups) {
-    const long bands = groups >= 4 * num_threads() ? 1 : (num_threads() == 1 ? 1 : 4 * num_threads() / groups);
-    const long band = (rows + bands - 1) / bands;
-    return band < 1 ? 1 : band;
+// How many rows of outputs a thread takes at most, so that all have some.
+inline long rows_for_threads(long rows, long groups) {
+    const long parts = groups >= 4 * num_threads() || num_threads() == 1 ? 1 : 4 * num_threads() / groups;
+    return (rows + parts - 1) / parts;
 }
 
 template <typename T>
 void convolve_direct(const ConvProblem& p, const GroupStrides& g, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
-    const long band = rows_per_band(p.rows.outputs, g.groups), bands = (p.rows.outputs + band - 1) / band;
-#pragma omp parallel for schedule(dynamic) num_threads(num_threads()) collapse(2)
-    for (long group = 0; group < g.groups; ++group)
-        for (long index = 0; index < bands; ++index) {
-            DirectRows<T> rows(p, x + group * g.x);
-            const Epilogue<T> own = g.epilogue_of(group, epilogue);
-            const long last = (index + 1) * band < p.rows.outputs ? (index + 1) * band : p.rows.outputs;
-            for (long row = index * band; row < last; ++row)
-                rows.compute(row, weight + group * g.weight, y + group * g.y + (p.rows.out_base + row * p.rows.out_step) * p.out_row,
-                             p.out_plane, own);
-        }
+    long* list = scratch_array<long>(kScratchShared2, DirectBands<T>::list_size(p));
+    const DirectBands<T> bands(p, list, rows_for_threads(p.rows.outputs, g.groups));
+    const long count = (p.rows.outputs + bands.rows() - 1) / bands.rows();
+#pragma omp parallel num_threads(num_threads())
+    {
+        T* memory = scratch_array<T>(kScratchOwn0, bands.memory_size());
+#pragma omp for schedule(dynamic) collapse(2)
+        for (long group = 0; group < g.groups; ++group)
+            for (long band = 0; band < count; ++band) {
+                const Range rows = Range{band * bands.rows(), (band + 1) * bands.rows()}.cut(Range{0, p.rows.outputs});
+                T* target = y + group * g.y + p.rows.out_base * p.out_row;
+                bands.compute(
+                    rows.first, rows.last, x + group * g.x, weight + group * g.weight,
+                    [&](long row) { return target + row * p.rows.out_step * p.out_row; }, p.out_plane, g.epilogue_of(group, epilogue), memory);
+            }
+    }
 }
 
 // Problems whose outputs are the phases of a row: their results are joined. `problems` has `step` of them, all with the same rows.
 template <typename T>
 void convolve_direct_phases(const ConvProblem* problems, long step, long width, const GroupStrides& g, const T* x, const T* weight, T* y,
                             const Epilogue<T>& epilogue) {
-    constexpr long kBand = 4;
     const ConvProblem& any = problems[0];
+    DirectBands<T>* phases = scratch_array<DirectBands<T>>(kScratchShared3, step);
+    long lists = 0, rows = 8, memory_size = 0;
+    for (long k = 0; k < step; ++k) lists += DirectBands<T>::list_size(problems[k]);
+    long* list = scratch_array<long>(kScratchShared2, lists);
+    for (long k = 0; k < step; ++k) {
+        new (phases + k) DirectBands<T>(problems[k], list, rows);
+        list += DirectBands<T>::list_size(problems[k]);
+        if (phases[k].rows() < rows) rows = phases[k].rows();
+        if (phases[k].memory_size() > memory_size) memory_size = phases[k].memory_size();
+    }
     const long pixels = width / step, lanes = any.lanes, line = (pixels + 1) * lanes, channels = any.out_channels;
-    const long bands = (any.rows.outputs + kBand - 1) / kBand;
-    const Phases<T> phases(step, lanes);
-#pragma omp parallel for schedule(dynamic) num_threads(num_threads()) collapse(2)
-    for (long group = 0; group < g.groups; ++group)
-        for (long band = 0; band < bands; ++band) {
-            const long first = band * kBand, last = first + kBand < any.rows.outputs ? first + kBand : any.rows.outputs;
-            T* parts = scratch_array<T>(kScratchOwn2, (kBand * channels * step + 1) * line + width * lanes);  // [row][channel][phase]
-            T* joined = parts + kBand * channels * step * line;
-            for (long k = 0; k < step; ++k) {
-                if (problems[k].rows.taps * problems[k].columns.taps == 0) {
-                    for (long i = 0; i < (last - first) * channels; ++i) clear_elements(parts + (i * step + k) * line, line);
-                    continue;
+    const long bands = (any.rows.outputs + rows - 1) / rows;
+    const Phases<T> joiner(step, lanes);
+#pragma omp parallel num_threads(num_threads())
+    {
+        T* parts = scratch_array<T>(kScratchOwn2, rows * channels * step * line + (width + 1) * lanes);  // [row][channel][phase]
+        T* joined = parts + rows * channels * step * line;
+        T* memory = scratch_array<T>(kScratchOwn0, memory_size);
+#pragma omp for schedule(dynamic) collapse(2)
+        for (long group = 0; group < g.groups; ++group)
+            for (long band = 0; band < bands; ++band) {
+                const Range block = Range{band * rows, (band + 1) * rows}.cut(Range{0, any.rows.outputs});
+                for (long k = 0; k < step; ++k) {
+                    const auto target = [&](long row) { return parts + ((row - block.first) * channels * step + k) * line; };
+                    if (problems[k].rows.taps * problems[k].columns.taps > 0)
+                        phases[k].compute(block.first, block.last, x + group * g.x, weight + group * g.weight, target, step * line, {}, memory);
+                    else
+                        for (long i = 0; i < (block.last - block.first) * channels; ++i) clear_elements(parts + (i * step + k) * line, line);
                 }
-                DirectRows<T> rows(problems[k], x + group * g.x);
-                for (long row = first; row < last; ++row)
-                    rows.compute(row, weight + group * g.weight, parts + ((row - first) * channels * step + k) * line, step * line, {});
-            }
-            const Epilogue<T> own = g.epilogue_of(group, epilogue);
-            for (long row = first; row < last; ++row)
-                for (long c = 0; c < channels; ++c) {
-                    const T* from = parts + ((row - first) * channels + c) * step * line;
-                    phases.join(from, line, pixels, joined);
+                const Epilogue<T> own = g.epilogue_of(group, epilogue);
+                for (long i = 0; i < (block.last - block.first) * channels; ++i) {
+                    const long row = any.rows.out_base + (block.first + i / channels) * any.rows.out_step, c = i % channels;
+                    const T* from = parts + i * step * line;
+                    joiner.join(from, line, pixels, joined);
                     for (long k = 0; k < width % step; ++k)
                         copy_elements(from + k * line + pixels * lanes, joined + (pixels * step + k) * lanes, lanes);
-                    own.write_line(c, joined, y + group * g.y + c * any.out_plane + (any.rows.out_base + row * any.rows.out_step) * any.out_row,
-                                   width * lanes);
+                    own.write_line(c, joined, y + group * g.y + c * any.out_plane + row * any.out_row, width * lanes);
                 }
-        }
+            }
+    }
 }
 
 }  // namespace ringlet::RINGLET_ISA

@@ -1,8 +1,8 @@
 // Convolution by any algorithm: forward and data gradient.
 #include "convolution.hpp"
 
+#include "conv_depthwise.hpp"
 #include "conv_direct.hpp"
-#include "conv_gemm.hpp"
 #include "elementwise.hpp"
 #include "winograd.hpp"
 #include "winograd_rows.hpp"
@@ -49,63 +49,21 @@ void conv2d_forward(const ConvShape& s, const T* x, const T* weight, const T* bi
     join_rows(problem, kJoinedElements);
     const GroupStrides groups{s.groups, problem.in_channels * problem.in_plane, problem.out_channels * problem.weight_out,
                               problem.out_channels * problem.out_plane, problem.out_channels};
-    if (algorithm == kGemm)
-        convolve_gemm(problem, groups, x, weight, problem.weight_out, 1, y, epilogue);
-    else
-        convolve_direct(problem, groups, x, weight, y, epilogue);
-}
-
-// Weights of one phase with output channels innermost: target[(filter, row tap, column tap)][channel].
-template <typename T>
-void gather_phase_weights(const ConvShape& s, const ConvProblem& p, const T* weight, T* target) {
-    const long taps = p.rows.taps * p.columns.taps;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (p.in_channels * p.out_channels > 1024)
-    for (long filter = 0; filter < s.filters; ++filter)
-        for (long tap = 0; tap < taps; ++tap) {
-            const long row = p.rows.weight_base + tap / p.columns.taps * p.rows.weight_step;
-            const long column = p.columns.weight_base + tap % p.columns.taps * p.columns.weight_step;
-            const T* source = weight + filter * p.weight_in + row * p.weight_row + column;
-            T* line = target + (filter * taps + tap) * p.out_channels;
-            for (long channel = 0; channel < p.out_channels; ++channel) line[channel] = source[channel * p.weight_out];
-        }
-}
-
-// Without taps nothing reaches these positions.
-template <typename T>
-void clear_phase(const ConvShape& s, const ConvProblem& p, T* dx) {
-    for (long channel = 0; channel < s.channels; ++channel)
-        for (long row = 0; row < p.rows.outputs; ++row)
-            for (long column = 0; column < p.columns.outputs; ++column)
-                memset(dx + channel * p.out_plane + (p.rows.out_base + row * p.rows.out_step) * p.out_row +
-                           (p.columns.out_base + column * p.columns.out_step) * p.lanes,
-                       0, sizeof(T) * p.lanes);
+    if (suits_depthwise(problem)) return convolve_depthwise(problem, groups, x, weight, y, epilogue);
+    convolve_direct(problem, groups, x, weight, y, epilogue);
 }
 
 // The data gradient of every stride_h-th row of the image.
 template <typename T>
-void backward_data_rows(const ConvShape& s, long row_phase, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue, bool gemm) {
+void backward_data_rows(const ConvShape& s, long row_phase, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue) {
     ConvProblem* problems = scratch_array<ConvProblem>(kScratchShared1, s.stride_w);
     for (long phase = 0; phase < s.stride_w; ++phase) problems[phase] = backward_problem(s, row_phase, phase);
-    const ConvProblem& any = problems[0];
-    GroupStrides groups{s.groups, any.in_channels * any.in_plane, any.in_channels * any.weight_in, any.out_channels * any.out_plane, 0};
-    if (!gemm && s.stride_w > 1) return convolve_direct_phases(problems, s.stride_w, s.width, groups, dy, weight, dx, epilogue);
-    for (long phase = 0; phase < s.stride_w; ++phase) {
-        ConvProblem p = problems[phase];
-        const long taps = p.rows.taps * p.columns.taps;
-        if (taps == 0) {
-            if (!epilogue.accumulate) clear_phase(s, p, dx);
-            continue;
-        }
-        if (s.stride_h == 1 && s.stride_w == 1) join_rows(p, kJoinedElements);
-        if (!gemm) {
-            convolve_direct(p, groups, dy, weight, dx, epilogue);
-            continue;
-        }
-        T* gathered = scratch_array<T>(kScratchShared0, s.filters * taps * p.out_channels);
-        gather_phase_weights(s, p, weight, gathered);
-        groups.weight = p.in_channels * taps * p.out_channels;
-        convolve_gemm(p, groups, dy, gathered, 1, p.out_channels, dx, epilogue);
-    }
+    ConvProblem& p = problems[0];
+    const GroupStrides groups{s.groups, p.in_channels * p.in_plane, p.in_channels * p.weight_in, p.out_channels * p.out_plane, 0};
+    if (s.stride_w > 1) return convolve_direct_phases(problems, s.stride_w, s.width, groups, dy, weight, dx, epilogue);
+    if (suits_depthwise(p)) return convolve_depthwise(p, groups, dy, weight, dx, epilogue);
+    join_rows(p, kJoinedElements);
+    convolve_direct(p, groups, dy, weight, dx, epilogue);
 }
 
 template <typename T>
@@ -121,7 +79,7 @@ void conv2d_backward_data(const ConvShape& s, const T* dy, const T* weight, T* d
     if (algorithm == kWinograd4) return winograd<T, 4>(s, dy, weight, dx, true, epilogue);
     if (algorithm == kWinogradRows) return winograd_rows<T>(s, dy, weight, dx, true, epilogue);
     for (long row_phase = 0; row_phase < s.stride_h; ++row_phase)
-        backward_data_rows(s, row_phase, dy, weight, dx, epilogue, algorithm == kGemm);
+        backward_data_rows(s, row_phase, dy, weight, dx, epilogue);
 }
 
 template void conv2d_forward<float>(const ConvShape&, const float*, const float*, const float*, float*, bool, ConvAlgorithm);

@@ -1,4 +1,5 @@
 // The weight gradient of a convolution by any algorithm.
+#include "conv_depthwise.hpp"
 #include "conv_weight.hpp"
 #include "conv_weight_gemm.hpp"
 #include "convolution.hpp"
@@ -28,6 +29,7 @@ void conv2d_backward_weight(const ConvShape& s, const T* x, const T* dy, T* dwei
     if (algorithm == kWinograd2) return winograd_backward_weight<T, 2>(s, x, dy, dweight);
     if (algorithm == kWinograd4) return winograd_backward_weight<T, 4>(s, x, dy, dweight);
     if (algorithm == kWinogradRows) return winograd_rows_backward_weight<T>(s, x, dy, dweight);
+    if (const ConvProblem p = forward_problem(s); suits_depthwise(p)) return depthwise_weight_gradient(p, s.groups, x, dy, dweight);
     if (algorithm == kGemm && s.groups == 1) return GemmWeightGradient<T>(joined_rows(s), x, dy, dweight).run();
     weight_gradient_direct(s, x, dy, dweight);
 }

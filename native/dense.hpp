@@ -19,32 +19,38 @@ inline void gather_rows(long depth, long count, const T* a, long stride, T* targ
             memcpy(target, a, sizeof(T) * count);
 }
 
-// x(depth x lanes) as panels of a few vectors, each [depth][vectors]: the products read them front to back. The threads of a
-// parallel region share the work.
-template <typename T, int Width>
+// x(depth x lanes) as panels of a few vectors, each [depth][vectors], the last lanes filled up with zeros: the products read them
+// front to back. The threads of a parallel region share the work.
+template <typename T>
 inline void pack_panels(long depth, long lanes, const T* x, T* panels) {
+    constexpr int Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
 #pragma omp for schedule(static)
     for (long d = 0; d < depth; ++d)
-        in_vector_tiles(lanes / Width, [&](auto tile, long vector) {
+        in_vector_tiles((lanes + Width - 1) / Width, [&](auto tile, long vector) {
             constexpr int Vectors = decltype(tile)::value;
             T* panel = panels + vector * Width * depth;
             unroll<Vectors>([&](auto j) {
-                store(panel + (d * Vectors + j) * Width, load<Vec<T, Width>>(x + d * lanes + (vector + j) * Width));
+                const long lane = (vector + j) * Width;
+                const V values = lane + Width <= lanes ? load<V>(x + d * lanes + lane) : load_part<V>(x + d * lanes + lane, lanes - lane);
+                store(panel + (d * Vectors + j) * Width, values);
             });
         });
 }
 
 // y(rows x lanes) = A(rows x depth) * x(depth x lanes); A is given by its strides, one of which is 1.
-template <typename T, int Width>
+template <typename T>
 void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stride, long depth_stride, const T* x, T* y,
                     const Epilogue<T>& epilogue) {
-    T* panels = scratch_array<T>(kScratchShared0, depth * lanes);
+    constexpr int Width = kNativeWidth<T>;
+    const long num_vectors = (lanes + Width - 1) / Width;
+    T* panels = scratch_array<T>(kScratchShared0, depth * num_vectors * Width);
     const bool plain = !epilogue.bias && !epilogue.accumulate && !epilogue.relu;
     const bool gather = depth_stride != 1;  // A is a transpose: its rows lie side by side
     const long blocks = (rows + kRowBlock - 1) / kRowBlock;
 #pragma omp parallel num_threads(num_threads()) if (rows * depth * lanes > 65536)
     {
-        pack_panels<T, Width>(depth, lanes, x, panels);
+        pack_panels<T>(depth, lanes, x, panels);
         T* gathered = gather ? scratch_array<T>(kScratchOwn0, depth * kRowBlock) : nullptr;
 #pragma omp for schedule(static)
         for (long block = 0; block < blocks; ++block) {
@@ -56,35 +62,126 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
                 block_a = gathered, block_row_stride = 1, block_depth_stride = kRowBlock;
             }
             in_halving_tiles<kTileRows>(count, [&](auto tile_rows, long row) {
-                in_vector_tiles(lanes / Width, [&](auto tile_vectors, long vector) {
+                in_vector_tiles(num_vectors, [&](auto tile_vectors, long vector) {
                     constexpr int Rows = decltype(tile_rows)::value, Vectors = decltype(tile_vectors)::value;
                     const auto multiply = [&](T* c, long c_stride) {
                         multiply_tile<T, Width, Rows, Vectors>(depth, block_a + row * block_row_stride, block_row_stride, block_depth_stride,
                                                                panels + vector * Width * depth, Vectors * Width, c, c_stride);
                     };
                     T* target = y + (first + row) * lanes + vector * Width;
-                    if (plain) return multiply(target, lanes);
+                    const long left = lanes - (vector + Vectors - 1) * Width;
+                    if (plain && left >= Width) return multiply(target, lanes);
                     T tile[Rows * Vectors * Width];
                     multiply(tile, Vectors * Width);
-                    finish_tile<T, Width, Rows, Vectors>(tile, target, lanes, epilogue, first + row);
+                    if (left >= Width)
+                        finish_tile<T, Width, Rows, Vectors>(tile, target, lanes, epilogue, first + row);
+                    else
+                        finish_tile<T, Width, Rows, Vectors, true>(tile, target, lanes, epilogue, first + row, left);
                 });
             });
         }
     }
 }
 
+// Few samples fill no vector: vectors run along the inputs instead, and every row of the weights is read once, front to back.
+constexpr long kFewLanes = 8;
+constexpr int kSamplesAtOnce = 4;
+
+// sums[row][sample] = the products of Rows rows of A with Samples rows of x, both `depth` long.
+template <typename T, int Rows, int Samples>
+__attribute__((noinline)) void dot_tile(long depth, const T* a, const T* x, long x_stride, T* sums) {
+    constexpr int Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
+    V acc[Rows][Samples] = {};
+    const auto add = [&](auto part, long at, long count) {
+        constexpr bool Part = decltype(part)::value == 1;
+        V right[Samples];
+        const auto get = [&](const T* from) { return Part ? load_part<V>(from + at, count) : load<V>(from + at); };
+        unroll<Samples>([&](auto j) { right[j] = get(x + j * x_stride); });
+        unroll<Rows>([&](auto i) {
+            const V left = get(a + i * depth);
+            unroll<Samples>([&](auto j) { acc[i][j] += left * right[j]; });
+        });
+    };
+    long at = 0;
+    for (; at + Width <= depth; at += Width) add(std_integer<0>{}, at, Width);
+    if (at < depth) add(std_integer<1>{}, at, depth - at);
+    unroll<Rows>([&](auto i) { unroll<Samples>([&](auto j) { sums[i * Samples + j] = horizontal_sum<T, Width>(acc[i][j]); }); });
+}
+
+template <typename T>
+void dense_forward_few(long outputs, long inputs, long lanes, const T* x, const T* weight, const T* bias, T* y, bool relu) {
+    constexpr int Rows = 4;
+    T* samples = scratch_array<T>(kScratchShared0, inputs * lanes);
+    transpose(inputs, lanes, x, lanes, samples, inputs);
+    const long blocks = (outputs + Rows - 1) / Rows;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (outputs * inputs * lanes > 65536)
+    for (long block = 0; block < blocks; ++block)
+        in_halving_tiles<Rows>(outputs - block * Rows < Rows ? outputs - block * Rows : Rows, [&](auto rows, long offset) {
+            const long row = block * Rows + offset;
+            in_halving_tiles<kSamplesAtOnce>(lanes, [&](auto count, long lane) {
+                constexpr int Samples = decltype(count)::value;
+                T sums[rows * Samples];
+                dot_tile<T, decltype(rows)::value, Samples>(inputs, weight + row * inputs, samples + lane * inputs, inputs, sums);
+                for (int i = 0; i < rows; ++i)
+                    for (int j = 0; j < Samples; ++j) {
+                        const T value = sums[i * Samples + j] + (bias ? bias[row + i] : T(0));
+                        y[(row + i) * lanes + lane + j] = relu && value < T(0) ? T(0) : value;
+                    }
+            });
+        });
+}
+
+// target[j] += the sum over Rows rows of dy[row] * weight[row][j], for one sample.
+template <typename T, int Rows>
+inline void add_rows(long count, const T* weight, long stride, const T* dy, long dy_stride, T* target) {
+    constexpr int Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
+    V factor[Rows];
+    unroll<Rows>([&](auto i) { factor[i] = splat<V>(dy[i * dy_stride]); });
+    long at = 0;
+    for (; at + Width <= count; at += Width) {
+        V sum = load<V>(target + at);
+        unroll<Rows>([&](auto i) { sum += factor[i] * load<V>(weight + i * stride + at); });
+        store(target + at, sum);
+    }
+    if (at < count) {
+        V sum = load_part<V>(target + at, count - at);
+        unroll<Rows>([&](auto i) { sum += factor[i] * load_part<V>(weight + i * stride + at, count - at); });
+        store_part(target + at, sum, count - at);
+    }
+}
+
+template <typename T>
+void dense_backward_data_few(long outputs, long inputs, long lanes, const T* dy, const T* weight, T* dx, bool accumulate) {
+    constexpr long kPiece = 1024;  // inputs whose sums stay in the first-level cache
+    T* samples = scratch_array<T>(kScratchShared0, inputs * lanes);
+    const long pieces = (inputs + kPiece - 1) / kPiece;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (outputs * inputs * lanes > 65536)
+    for (long piece = 0; piece < pieces; ++piece) {
+        const long first = piece * kPiece, count = inputs - first < kPiece ? inputs - first : kPiece;
+        for (long lane = 0; lane < lanes; ++lane) memset(samples + lane * inputs + first, 0, sizeof(T) * count);
+        in_halving_tiles<8>(outputs, [&](auto rows, long row) {
+            for (long lane = 0; lane < lanes; ++lane)
+                add_rows<T, decltype(rows)::value>(count, weight + row * inputs + first, inputs, dy + row * lanes + lane, lanes,
+                                                   samples + lane * inputs + first);
+        });
+        for (long i = first; i < first + count; ++i)
+            for (long lane = 0; lane < lanes; ++lane)
+                dx[i * lanes + lane] = samples[lane * inputs + i] + (accumulate ? dx[i * lanes + lane] : T(0));
+    }
+}
+
 template <typename T>
 void dense_forward(long outputs, long inputs, long lanes, const T* x, const T* weight, const T* bias, T* y, bool relu) {
-    with_width<T>(lanes, [&](auto width) {
-        dense_multiply<T, decltype(width)::value>(outputs, inputs, lanes, weight, inputs, 1, x, y, {bias, false, relu});
-    });
+    if (lanes <= kFewLanes) return dense_forward_few(outputs, inputs, lanes, x, weight, bias, y, relu);
+    dense_multiply<T>(outputs, inputs, lanes, weight, inputs, 1, x, y, {bias, false, relu});
 }
 
 template <typename T>
 void dense_backward_data(long outputs, long inputs, long lanes, const T* dy, const T* weight, T* dx, bool accumulate) {
-    with_width<T>(lanes, [&](auto width) {
-        dense_multiply<T, decltype(width)::value>(inputs, outputs, lanes, weight, 1, inputs, dy, dx, {nullptr, accumulate, false});
-    });
+    if (lanes <= kFewLanes) return dense_backward_data_few(outputs, inputs, lanes, dy, weight, dx, accumulate);
+    dense_multiply<T>(inputs, outputs, lanes, weight, 1, inputs, dy, dx, {nullptr, accumulate, false});
 }
 
 // dweight = dy * x^T: a panel of inputs is transposed once and serves all outputs.

@@ -5,8 +5,8 @@
 
 #include "kernels.hpp"
 #include "mathematics.hpp"
+#include "planes.hpp"
 #include "transpose.hpp"
-#include "vector.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
@@ -83,37 +83,47 @@ void add(const T* a, const T* b, T* out, long count) {
     });
 }
 
+// Adds a value per channel to planes of `count` elements. Where a plane is less than a vector, vectors of neighbours would overlap, and
+// one would wait for the other's to reach the cache.
 template <typename T>
 void bias_forward(T* y, const T* bias, long channels, long count, bool relu) {
+    using V = Vec<T, kNativeWidth<T>>;
+    const T least = relu ? T(0) : -std::numeric_limits<T>::infinity();
+    if (count == 1)
+        return in_sections<T>(1, 0, channels, [=](auto section, long at, long) {
+            section.write(y + at, maximum(section.read(y + at) + section.read(bias + at), splat<V>(least)));
+        });
 #pragma omp parallel for schedule(static) num_threads(num_threads()) if (channels * count > kParallelElements)
     for (long c = 0; c < channels; ++c) {
-        T* plane = y + c * count;
-        for (long i = 0; i < count; ++i) {
-            const T value = plane[i] + bias[c];
-            plane[i] = relu && value < T(0) ? T(0) : value;
-        }
+        const T shift = bias[c];
+        if (count < kNativeWidth<T>)
+            for (long at = c * count; at < (c + 1) * count; ++at) y[at] = maximum(y[at] + shift, least);
+        else
+            in_sections<T>(1, c * count, (c + 1) * count, [=](auto section, long at, long) {
+                section.write(y + at, maximum(section.read(y + at) + shift, splat<V>(least)));
+            });
     }
 }
 
 template <typename T>
+T sum_of_few(const T* values, long count) {
+    T sum = 0;
+    for (long i = 0; i < count; ++i) sum += values[i];
+    return sum;
+}
+
+template <typename T>
 void bias_backward(const T* dy, T* dbias, long channels, long count) {
-    constexpr int Width = kNativeWidth<T>;
     constexpr long kPiece = 4096;
-    using V = Vec<T, Width>;
+    using V = Vec<T, kNativeWidth<T>>;
 #pragma omp parallel for schedule(static) num_threads(num_threads()) if (channels * count > kParallelElements)
     for (long c = 0; c < channels; ++c) {
         const T* plane = dy + c * count;
         double total = 0;
         for (long first = 0; first < count; first += kPiece) {
             const long last = first + kPiece < count ? first + kPiece : count;
-            V sums[4] = {};
-            long at = first;
-            for (; at + 4 * Width <= last; at += 4 * Width)
-                for (int k = 0; k < 4; ++k) sums[k] += load<V>(plane + at + k * Width);
-            for (; at + Width <= last; at += Width) sums[0] += load<V>(plane + at);
-            T rest = horizontal_sum<T, Width>((sums[0] + sums[1]) + (sums[2] + sums[3]));
-            for (; at < last; ++at) rest += plane[at];
-            total += rest;
+            const auto all = [=](auto section, long at, long) { return section.read(plane + at); };
+            total += count < kNativeWidth<T> ? sum_of_few(plane, count) : horizontal_sum<T, kNativeWidth<T>>(sum_sections<T, V>(1, first, last, all));
         }
         dbias[c] = T(total);
     }
@@ -171,7 +181,8 @@ void activation_backward(ActivationKind kind, const T* y, const T* dy, T* dx, lo
     });
 }
 
-inline uint32_t mix32(uint32_t x) {
+template <typename U>
+inline __attribute__((always_inline)) U mix32(U x) {
     x ^= x >> 16;
     x *= 0x7feb352du;
     x ^= x >> 15;
@@ -179,61 +190,119 @@ inline uint32_t mix32(uint32_t x) {
     return x ^ (x >> 16);
 }
 
+// Elements are kept where a hash of their feature and lane is large enough.
+template <typename T>
+class Dropout {
+    static constexpr int Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
+    using U = Vec<uint32_t, Width>;
+
+  public:
+    Dropout(const T* x, T* y, long lanes, double rate, uint64_t key, bool accumulate)
+        : x_(x), y_(y), lanes_(lanes), low_(static_cast<uint32_t>(key)), high_(static_cast<uint32_t>(key >> 32)),
+          threshold_(static_cast<uint32_t>(rate * 4294967296.0)), scale_(T(1.0 / (1.0 - rate))), accumulate_(accumulate) {
+        lane_hashes_ = scratch_array<uint32_t>(kScratchShared0, 2 * pattern_size<T>(lanes));
+        features_ = lane_hashes_ + pattern_size<T>(lanes);
+        for (long i = 0; i < pattern_size<T>(lanes); ++i) {
+            lane_hashes_[i] = static_cast<uint32_t>(i % lanes) * 0x9E3779B9u;
+            features_[i] = static_cast<uint32_t>(i / lanes);
+        }
+    }
+
+    // Features [first, last).
+    void run(long first, long last) const {
+        if (lanes_ % Width == 0)
+            in_rows(first, last);
+        else
+            across_rows(first, last);
+    }
+
+  private:
+    // The elements of a vector share their feature.
+    void in_rows(long first, long last) const {
+        for (long feature = first; feature < last; ++feature) {
+            const U inner = splat<U>(mix32(static_cast<uint32_t>(feature) ^ low_));
+            for (long lane = 0; lane < lanes_; lane += Width) write(Whole<T>{}, feature * lanes_ + lane, inner, lane);
+        }
+    }
+
+    void across_rows(long first, long last) const {
+        in_sections<T>(lanes_, first * lanes_, last * lanes_, [this, feature = first, previous = 0l](auto section, long at, long phase) mutable {
+            feature += phase < previous ? 1 : 0;
+            previous = phase;
+            write(section, at, mix32((load<U>(features_ + phase) + static_cast<uint32_t>(feature)) ^ low_), phase);
+            feature += Width / lanes_;
+        });
+    }
+
+    template <typename Section>
+    inline __attribute__((always_inline)) void write(const Section& section, long at, U inner, long phase) const {
+        using Chosen = Vec<typename IntegerOf<T>::type, Width>;
+        const U hash = mix32((inner + load<U>(lane_hashes_ + phase)) ^ high_);
+        const Chosen kept = __builtin_convertvector(hash >= threshold_, Chosen);
+        V value = kept ? section.read(x_ + at) * scale_ : V{};
+        if (accumulate_) value += section.read(y_ + at);
+        section.write(y_ + at, value);
+    }
+
+    const T* x_;
+    T* y_;
+    long lanes_;
+    uint32_t low_, high_, threshold_;
+    T scale_;
+    bool accumulate_;
+    uint32_t *lane_hashes_, *features_;  // patterns: of the lane, and how many features further an element is
+};
+
 template <typename T>
 void dropout(const T* x, T* y, long features, long lanes, double rate, uint64_t key, bool accumulate) {
-    const uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
-    const double limit = rate * 4294967296.0;
-    const uint32_t threshold = static_cast<uint32_t>(limit);
-    const T scale = T(1.0 / (1.0 - rate));
+    const Dropout<T> kernel(x, y, lanes, rate, key, accumulate);
+    const long block = 4096 / lanes + 1, blocks = (features + block - 1) / block;
 #pragma omp parallel for schedule(static) num_threads(num_threads()) if (features * lanes > kParallelElements)
-    for (long feature = 0; feature < features; ++feature) {
-        const uint32_t base = mix32(static_cast<uint32_t>(feature) ^ low);
-        const T* source = x + feature * lanes;
-        T* target = y + feature * lanes;
-        for (long lane = 0; lane < lanes; ++lane) {
-            const uint32_t hash = mix32((base + static_cast<uint32_t>(lane) * 0x9E3779B9u) ^ high);
-            const T value = hash >= threshold ? source[lane] * scale : T(0);
-            target[lane] = accumulate ? target[lane] + value : value;
-        }
+    for (long i = 0; i < blocks; ++i) kernel.run(i * block, (i + 1) * block < features ? (i + 1) * block : features);
+}
+
+// Calls body(whole or part, at) on the vectors of a plane of `count` elements.
+template <typename T, typename Body>
+inline void over_plane(long channels, long count, const Body body) {
+    constexpr long Width = kNativeWidth<T>;
+#pragma omp parallel for schedule(static) num_threads(num_threads()) if (channels * count > kParallelElements)
+    for (long at = 0; at < count; at += Width) {
+        if (at + Width <= count)
+            body(Whole<T>{}, at);
+        else
+            body(Part<T>{count - at}, at);
     }
 }
 
 template <typename T>
 void softmax_forward(const Extent& e, const T* x, T* y) {
-    const long stride = e.pixels * e.lanes;
-    with_width<T>(e.lanes, [&](auto width) {
-        constexpr int Width = decltype(width)::value;
-        using V = Vec<T, Width>;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (e.channels * stride > kParallelElements)
-        for (long at = 0; at < stride; at += Width) {
-            V largest = load<V>(x + at);
-            for (long c = 1; c < e.channels; ++c) largest = maximum(largest, load<V>(x + c * stride + at));
-            V total{};
-            for (long c = 0; c < e.channels; ++c) {
-                const V value = exponential<T>(load<V>(x + c * stride + at) - largest);
-                total += value;
-                store(y + c * stride + at, value);
-            }
-            for (long c = 0; c < e.channels; ++c) store(y + c * stride + at, load<V>(y + c * stride + at) / total);
+    using V = Vec<T, kNativeWidth<T>>;
+    const long stride = e.pixels * e.lanes, channels = e.channels;
+    over_plane<T>(channels, stride, [=](auto section, long at) {
+        V largest = section.read(x + at);
+        for (long c = 1; c < channels; ++c) largest = maximum(largest, section.read(x + c * stride + at));
+        V total{};
+        for (long c = 0; c < channels; ++c) {
+            const V value = exponential<T>(section.read(x + c * stride + at) - largest);
+            total += value;
+            section.write(y + c * stride + at, value);
         }
+        for (long c = 0; c < channels; ++c) section.write(y + c * stride + at, section.read(y + c * stride + at) / total);
     });
 }
 
 template <typename T>
 void softmax_backward(const Extent& e, const T* y, const T* dy, T* dx, bool accumulate) {
-    const long stride = e.pixels * e.lanes;
-    with_width<T>(e.lanes, [&](auto width) {
-        constexpr int Width = decltype(width)::value;
-        using V = Vec<T, Width>;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (e.channels * stride > kParallelElements)
-        for (long at = 0; at < stride; at += Width) {
-            V total{};
-            for (long c = 0; c < e.channels; ++c) total += load<V>(y + c * stride + at) * load<V>(dy + c * stride + at);
-            for (long c = 0; c < e.channels; ++c) {
-                V value = load<V>(y + c * stride + at) * (load<V>(dy + c * stride + at) - total);
-                if (accumulate) value += load<V>(dx + c * stride + at);
-                store(dx + c * stride + at, value);
-            }
+    using V = Vec<T, kNativeWidth<T>>;
+    const long stride = e.pixels * e.lanes, channels = e.channels;
+    over_plane<T>(channels, stride, [=](auto section, long at) {
+        V total{};
+        for (long c = 0; c < channels; ++c) total += section.read(y + c * stride + at) * section.read(dy + c * stride + at);
+        for (long c = 0; c < channels; ++c) {
+            V value = section.read(y + c * stride + at) * (section.read(dy + c * stride + at) - total);
+            if (accumulate) value += section.read(dx + c * stride + at);
+            section.write(dx + c * stride + at, value);
         }
     });
 }

@@ -95,6 +95,17 @@ struct Epilogue {
     }
 };
 
+// One convolution problem for all groups; x, weight and y advance by these strides from group to group.
+struct GroupStrides {
+    long groups, x, weight, y, bias;
+
+    template <typename T>
+    Epilogue<T> epilogue_of(long group, Epilogue<T> epilogue) const {
+        if (epilogue.bias) epilogue.bias += group * bias;
+        return epilogue;
+    }
+};
+
 // Vectors of the tile lie side by side; the last one has `count` elements if Part.
 template <typename T, int Width, int Rows, int Vectors, bool Part = false>
 inline __attribute__((always_inline)) void finish_tile(const T* tile, T* y, long row_stride, const Epilogue<T>& epilogue, long first_row,

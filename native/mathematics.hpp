@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "vector.hpp"
 
@@ -68,6 +69,47 @@ inline V hyperbolic_tangent(V x) {
         return magnitude < splat<V>(0.625f) ? small_result : (x < V{} ? -large_result : large_result);
     } else {
         return per_lane<T>(x, [](T value) { return std::tanh(value); });
+    }
+}
+
+// log(x) for normal x > 0; what is not finite stays.
+template <int Width>
+inline Vec<float, Width> logarithm_single(Vec<float, Width> x) {
+    using V = Vec<float, Width>;
+    using I = Vec<int32_t, Width>;
+    // x = 2^n m, sqrt(1/2) <= m < sqrt(2): what is above the bits of sqrt(1/2) counts whole powers
+    const I shifted = (I)x - 0x3f3504f3, n = shifted >> 23;
+    const V m = (V)((I)x - (n << 23)) - 1.0f, square = m * m, power = __builtin_convertvector(n, V);
+    V p = splat<V>(7.0376836292e-2f);
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    const V result = m + (p * m * square + (power * -2.12194440e-4f - 0.5f * square)) + power * 0.693359375f;
+    return x < splat<V>(std::numeric_limits<float>::infinity()) ? result : x;
+}
+
+template <typename T, typename V>
+inline V logarithm(V x) {
+    constexpr int Width = sizeof(V) / sizeof(T);
+    if constexpr (sizeof(T) == sizeof(float))
+        return logarithm_single<Width>(x);
+    else
+        return per_lane<T>(x, [](T value) { return std::log(value); });
+}
+
+// log(1 - x) for 0 < x < 1: what 1 - x loses by rounding is added to first order.
+template <typename T, typename V>
+inline V log_one_minus(V x) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+        const V rest = 1.0f - x, lost = (1.0f - rest) - x;
+        return logarithm<T>(rest) + lost / rest;
+    } else {
+        return per_lane<T>(x, [](T value) { return std::log1p(-value); });
     }
 }
 

@@ -158,7 +158,7 @@ template <typename A>
 Extent extent_of(const A& x, long n) {
     require(x.ndim() >= 2, "an activation has at least two axes: (features, lanes)");
     const long lanes = extent(x, x.ndim() - 1), channels = extent(x, 0);
-    require(lanes % 8 == 0, "lanes must be a multiple of 8");
+    require(lanes > 0, "an activation has at least one lane");
     long pixels = 1;
     for (size_t i = 1; i + 1 < x.ndim(); ++i) pixels *= extent(x, i);
     require(n >= 0 && n <= lanes, "n must be between 0 and the number of lanes");
@@ -225,7 +225,7 @@ ConvShape conv_shape(const X& x, const W& weight, const Y& y, Pair stride, Pair 
 template <typename X, typename Y>
 PoolShape pool_shape(const X& x, const Y& y, Pair kernel, Pair stride, Pair padding) {
     require(x.ndim() == 4 && y.ndim() == 4, "pooling arrays have four axes");
-    require(extent(x, 0) == extent(y, 0) && extent(x, 3) == extent(y, 3) && extent(x, 3) % 8 == 0, "channels and lanes must agree");
+    require(extent(x, 0) == extent(y, 0) && extent(x, 3) == extent(y, 3) && extent(x, 3) > 0, "channels and lanes must agree");
     const PoolShape s{extent(x, 0), extent(x, 1), extent(x, 2), extent(y, 1), extent(y, 2), extent(x, 3), kernel.first,
                       kernel.second, stride.first, stride.second, padding.first, padding.second};
     require(s.kernel_h > 0 && s.kernel_w > 0 && s.stride_h > 0 && s.stride_w > 0, "kernel and stride must be positive");
@@ -326,7 +326,7 @@ template <typename X, typename W, typename Y>
 DenseShape dense_shape(const X& x, const W& weight, const Y& y) {
     require(x.ndim() == 2 && weight.ndim() == 2 && y.ndim() == 2, "dense arrays have two axes");
     const DenseShape s{extent(weight, 0), extent(weight, 1), extent(x, 1)};
-    require(extent(x, 0) == s.inputs && extent(y, 0) == s.outputs && extent(y, 1) == s.lanes && s.lanes % 8 == 0,
+    require(extent(x, 0) == s.inputs && extent(y, 0) == s.outputs && extent(y, 1) == s.lanes && s.lanes > 0,
             "x (inputs, lanes), weight (outputs, inputs) and y (outputs, lanes) do not fit");
     return s;
 }
@@ -486,11 +486,12 @@ void softmax_backward(In y, In dy, Out dx, bool accumulate) {
 }
 
 void require_labels(const Extent& e, const int32_t* labels) {
-    for (long pixel = 0; pixel < e.pixels; ++pixel)
-        for (long lane = 0; lane < e.n; ++lane) {
-            const int32_t label = labels[pixel * e.lanes + lane];
-            require(label >= 0 && label < e.channels, "a label is outside the classes of the prediction");
-        }
+    const bool full = e.n == e.lanes;
+    const long rows = full ? 1 : e.pixels, row = full ? e.pixels * e.lanes : e.lanes, count = full ? row : e.n;
+    bool fit = true;
+    for (long i = 0; i < rows; ++i)
+        for (long j = 0; j < count; ++j) fit &= labels[i * row + j] >= 0 && labels[i * row + j] < e.channels;
+    require(fit, "a label is outside the classes of the prediction");
 }
 
 double loss(const char* kind, In prediction, In target, Out dprediction, long n, double scale) {

@@ -5,39 +5,13 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
-#include "kernels.hpp"
-#include "vector.hpp"
+#include "planes.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
-constexpr long kChunk = 2048;
-
-// Calls body(offset, mask) for every vector of `pixels` pixels; mask is 1 in real lanes, 0 in padding.
-template <typename T, int Width, bool Full, typename Body>
-inline __attribute__((always_inline)) void for_each_vector(const Extent& e, long pixels, Body body) {
-    using V = Vec<T, Width>;
-    if constexpr (Full) {
-        for (long at = 0; at < pixels * e.lanes; at += Width) body(at, V{} + T(1));
-    } else {
-        for (long pixel = 0; pixel < pixels; ++pixel)
-            for (long lane = 0; lane < e.lanes; lane += Width) {
-                V mask;
-                for (int i = 0; i < Width; ++i) mask[i] = lane + i < e.n ? T(1) : T(0);
-                body(pixel * e.lanes + lane, mask);
-            }
-    }
-}
-
-template <typename T, typename Body>
-inline void with_fullness(const Extent& e, Body body) {
-    with_width<T>(e.lanes, [&](auto width) {
-        if (e.n == e.lanes)
-            body(width, std_integer<1>{});
-        else
-            body(width, std_integer<0>{});
-    });
-}
+constexpr long kChunk = 2048;  // elements; a multiple of every vector's width
 
 struct Moments {
     double count = 0, mean = 0, squares = 0;
@@ -50,65 +24,59 @@ struct Moments {
     }
 };
 
-template <typename T, int Width, bool Full>
-Moments channel_moments(const Extent& e, const T* x) {
+// Calls body(first, last) on the chunks of a plane.
+template <typename Body>
+inline __attribute__((always_inline)) void in_chunks(const Extent& e, Body body) {
+    const long plane = e.pixels * e.lanes;
+    for (long first = 0; first < plane; first += kChunk) body(first, first + kChunk < plane ? first + kChunk : plane);
+}
+
+template <typename T, typename Real>
+Moments channel_moments(const Extent& e, const T* x, const Real real) {
+    constexpr int Width = kNativeWidth<T>;
     using V = Vec<T, Width>;
     Moments moments;
-    const long chunk_pixels = kChunk / e.lanes > 0 ? kChunk / e.lanes : 1;
-    for (long first = 0; first < e.pixels; first += chunk_pixels) {
-        const long pixels = e.pixels - first < chunk_pixels ? e.pixels - first : chunk_pixels;
-        const T* chunk = x + first * e.lanes;
-        V sum{};
-        for_each_vector<T, Width, Full>(e, pixels, [&](long at, V mask) { sum += Full ? load<V>(chunk + at) : load<V>(chunk + at) * mask; });
-        const double count = double(pixels) * e.n;
+    in_chunks(e, [&](long first, long last) {
+        const double count = real_elements(e, last) - real_elements(e, first);
+        if (count == 0) return;
+        const V sum = sum_sections<T, V>(e.lanes, first, last,
+                                         [=](auto section, long at, long phase) { return real(section, section.read(x + at), phase); });
         const T mean = T(horizontal_sum<T, Width>(sum) / count);
-        V squares{};
-        for_each_vector<T, Width, Full>(e, pixels, [&](long at, V mask) {
-            V deviation = load<V>(chunk + at) - mean;
-            if constexpr (!Full) deviation *= mask;
-            squares += deviation * deviation;
+        const V squares = sum_sections<T, V>(e.lanes, first, last, [=](auto section, long at, long phase) {
+            const V deviation = real(section, section.read(x + at) - mean, phase);
+            return deviation * deviation;
         });
         moments.merge(count, mean, horizontal_sum<T, Width>(squares));
-    }
+    });
     return moments;
 }
 
-template <typename T>
-void normalise_plane(const T* x, T* y, long count, T mean, T scale, T shift, bool relu) {
-    if (relu)
-        for (long i = 0; i < count; ++i) {
-            const T value = (x[i] - mean) * scale + shift;
-            y[i] = value < T(0) ? T(0) : value;
-        }
-    else
-        for (long i = 0; i < count; ++i) y[i] = (x[i] - mean) * scale + shift;
-}
-
-// Padding lanes are no part of the statistics: where the variance is small they would grow from layer to layer.
-template <typename T>
-void clear_padding(const Extent& e, T* plane) {
-    if (e.n == e.lanes) return;
-    for (long pixel = 0; pixel < e.pixels; ++pixel)
-        for (long lane = e.n; lane < e.lanes; ++lane) plane[pixel * e.lanes + lane] = T(0);
+// Padding lanes are no part of the statistics, and become zero: where the variance is small they would grow from layer to layer.
+template <typename T, typename Real>
+void normalise_plane(const Extent& e, const T* x, T* y, T mean, T scale, T shift, bool relu, const Real real) {
+    using V = Vec<T, kNativeWidth<T>>;
+    const V floor = splat<V>(relu ? T(0) : -std::numeric_limits<T>::infinity());
+    in_sections<T>(e.lanes, 0, e.pixels * e.lanes, [=](auto section, long at, long phase) {
+        const V value = (section.read(x + at) - mean) * scale + shift;
+        section.write(y + at, real(section, maximum(value, floor), phase));
+    });
 }
 
 template <typename T>
 void batch_norm_forward_train(const Extent& e, const T* x, const T* gamma, const T* beta, T* y, T* mean, T* inv_std, T* running_mean,
                               T* running_var, double momentum, double epsilon, bool relu) {
-    with_fullness<T>(e, [&](auto width, auto full) {
+    const long plane = e.pixels * e.lanes;
+    with_real_lanes<T>(e, [&](auto real) {
 #pragma omp parallel for schedule(static) num_threads(num_threads())
         for (long c = 0; c < e.channels; ++c) {
-            const T* plane = x + c * e.pixels * e.lanes;
-            const Moments moments = channel_moments<T, decltype(width)::value, decltype(full)::value == 1>(e, plane);
+            const Moments moments = channel_moments(e, x + c * plane, real);
             const double variance = moments.squares / moments.count;
             const double unbiased = moments.count > 1 ? moments.squares / (moments.count - 1) : variance;
             mean[c] = T(moments.mean);
             inv_std[c] = T(1.0 / std::sqrt(variance + epsilon));
             running_mean[c] = T(momentum * running_mean[c] + (1 - momentum) * moments.mean);
             running_var[c] = T(momentum * running_var[c] + (1 - momentum) * unbiased);
-            T* out = y + c * e.pixels * e.lanes;
-            normalise_plane(plane, out, e.pixels * e.lanes, mean[c], gamma[c] * inv_std[c], beta[c], relu);
-            clear_padding(e, out);
+            normalise_plane(e, x + c * plane, y + c * plane, mean[c], gamma[c] * inv_std[c], beta[c], relu, real);
         }
     });
 }
@@ -116,67 +84,80 @@ void batch_norm_forward_train(const Extent& e, const T* x, const T* gamma, const
 template <typename T>
 void batch_norm_forward_infer(const Extent& e, const T* x, const T* gamma, const T* beta, const T* running_mean, const T* running_var,
                               T* y, double epsilon, bool relu) {
+    const long plane = e.pixels * e.lanes;
 #pragma omp parallel for schedule(static) num_threads(num_threads())
     for (long c = 0; c < e.channels; ++c) {
         const T scale = T(gamma[c] / std::sqrt(running_var[c] + epsilon));
-        const long plane = e.pixels * e.lanes;
-        normalise_plane(x + c * plane, y + c * plane, plane, running_mean[c], scale, beta[c], relu);
+        normalise_plane(e, x + c * plane, y + c * plane, running_mean[c], scale, beta[c], relu, EveryLane<T>{});
     }
 }
 
-template <typename T, int Width, bool Full>
-void channel_backward(const Extent& e, const T* x, const T* y, const T* dy, T* dx, T gamma, T mean, T inv_std, T& dgamma, T& dbeta,
-                      bool relu, bool accumulate) {
-    using V = Vec<T, Width>;
-    const auto gradient_at = [&](long at) {
-        const V gradient = load<V>(dy + at);
-        return relu ? (load<V>(y + at) > V{} ? gradient : V{}) : gradient;
-    };
-    double sum = 0, product = 0;
-    const long chunk_pixels = kChunk / e.lanes > 0 ? kChunk / e.lanes : 1;
-    for (long first = 0; first < e.pixels; first += chunk_pixels) {
-        const long pixels = e.pixels - first < chunk_pixels ? e.pixels - first : chunk_pixels;
-        V sums[2] = {}, products[2] = {};
-        long at = first * e.lanes;
-        const long last = (first + pixels) * e.lanes;
-        for (; at + 2 * Width <= last; at += 2 * Width)
-            for (int k = 0; k < 2; ++k) {
-                const V gradient = gradient_at(at + k * Width);
-                sums[k] += gradient;
-                products[k] += gradient * (load<V>(x + at + k * Width) - mean);
-            }
-        for (; at < last; at += Width) {
-            const V gradient = gradient_at(at);
-            sums[0] += gradient;
-            products[0] += gradient * (load<V>(x + at) - mean);
-        }
-        sum += horizontal_sum<T, Width>(sums[0] + sums[1]);
-        product += horizontal_sum<T, Width>(products[0] + products[1]) * double(inv_std);
+// A channel's arrays. With a ReLU on top, gradients flow where y is positive.
+template <typename T>
+struct BackwardPlanes {
+    const T *x, *y, *dy;
+    T* dx;
+
+    template <bool Relu, typename Section>
+    auto gradient(const Section& section, long at) const {
+        const auto value = section.read(dy + at);
+        if constexpr (!Relu) return value;
+        else return section.read(y + at) > decltype(value){} ? value : decltype(value){};
     }
+};
+
+// Sums of gradients, and of gradients times deviations from the mean.
+template <typename V>
+struct GradientSums {
+    V plain, weighted;
+    GradientSums& operator+=(const GradientSums& other) {
+        plain += other.plain;
+        weighted += other.weighted;
+        return *this;
+    }
+};
+
+template <bool Relu, typename T, typename Real>
+void channel_backward(const Extent& e, const BackwardPlanes<T> planes, T gamma, T mean, T inv_std, T& dgamma, T& dbeta, bool accumulate,
+                      const Real real) {
+    constexpr int Width = kNativeWidth<T>;
+    using V = Vec<T, Width>;
+    using Sums = GradientSums<V>;
+    double sum = 0, product = 0;
+    in_chunks(e, [&](long first, long last) {
+        const Sums sums = sum_sections<T, Sums>(e.lanes, first, last, [=](auto section, long at, long) {
+            const V gradient = planes.template gradient<Relu>(section, at);
+            return Sums{gradient, gradient * (section.read(planes.x + at) - mean)};
+        });
+        sum += horizontal_sum<T, Width>(sums.plain);
+        product += horizontal_sum<T, Width>(sums.weighted) * double(inv_std);
+    });
     dbeta = T(sum);
     dgamma = T(product);
     // dx = a g + b (x - mean) + c
     const double count = double(e.pixels) * e.n;
     const double a = double(gamma) * inv_std, b = -a * inv_std * product / count;
     const T av = T(a), bv = T(b), cv = T(-a * sum / count);
-    for_each_vector<T, Width, Full>(e, e.pixels, [&](long at, V mask) {
-        V value = gradient_at(at) * av + ((load<V>(x + at) - mean) * bv + cv);
-        if constexpr (!Full) value *= mask;
-        if (accumulate) value += load<V>(dx + at);
-        store(dx + at, value);
+    in_sections<T>(e.lanes, 0, e.pixels * e.lanes, [=](auto section, long at, long phase) {
+        const V gradient = planes.template gradient<Relu>(section, at);
+        V value = real(section, gradient * av + ((section.read(planes.x + at) - mean) * bv + cv), phase);
+        if (accumulate) value += section.read(planes.dx + at);
+        section.write(planes.dx + at, value);
     });
 }
 
 template <typename T>
 void batch_norm_backward(const Extent& e, const T* x, const T* y, const T* gamma, const T* dy, const T* mean, const T* inv_std, T* dx,
                          T* dgamma, T* dbeta, bool relu, bool accumulate) {
-    with_fullness<T>(e, [&](auto width, auto full) {
+    with_real_lanes<T>(e, [&](auto real) {
 #pragma omp parallel for schedule(static) num_threads(num_threads())
         for (long c = 0; c < e.channels; ++c) {
             const long plane = c * e.pixels * e.lanes;
-            channel_backward<T, decltype(width)::value, decltype(full)::value == 1>(e, x + plane, y + plane, dy + plane, dx + plane,
-                                                                                    gamma[c], mean[c], inv_std[c], dgamma[c],
-                                                                                    dbeta[c], relu, accumulate);
+            const BackwardPlanes<T> planes{x + plane, y + plane, dy + plane, dx + plane};
+            const auto backward = [&](auto with_relu) {
+                channel_backward<decltype(with_relu)::value == 1>(e, planes, gamma[c], mean[c], inv_std[c], dgamma[c], dbeta[c], accumulate, real);
+            };
+            relu ? backward(std_integer<1>{}) : backward(std_integer<0>{});
         }
     });
 }

@@ -19,12 +19,18 @@ inline __attribute__((always_inline)) void copy_elements(const T* source, T* tar
 }
 
 template <typename T>
-inline __attribute__((always_inline)) void clear_elements(T* target, long count) {
+inline __attribute__((always_inline)) void fill_elements(T* target, long count, T value) {
     constexpr int Width = kNativeWidth<T>;
     using V = Vec<T, Width>;
+    const V all = splat<V>(value);
     long at = 0;
-    for (; at + Width <= count; at += Width) store(target + at, V{});
-    if (at < count) store_part(target + at, V{}, count - at);
+    for (; at + Width <= count; at += Width) store(target + at, all);
+    if (at < count) store_part(target + at, all, count - at);
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void clear_elements(T* target, long count) {
+    fill_elements(target, count, T(0));
 }
 
 // Pairs of vectors cut into even and odd blocks, and back, for blocks that a vector holds several of.

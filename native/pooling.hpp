@@ -1,8 +1,9 @@
-// Pooling: vectors over samples, windows cut at the border.
+// Pooling: vectors over samples, windows cut at the border, where a pixel is some whole vectors; otherwise pooling_rows.hpp serves.
 #pragma once
 
 #include "kernels.hpp"
-#include "vector.hpp"
+#include "pooling_rows.hpp"
+#include "pooling_windows.hpp"
 
 namespace ringlet::RINGLET_ISA {
 
@@ -26,37 +27,6 @@ inline void for_each_window(const PoolShape& s, Body body) {
             w.column_last = w.column_origin + s.kernel_w < s.width ? w.column_origin + s.kernel_w : s.width;
             body(p * s.out_width + q, w);
         }
-}
-
-template <typename T>
-struct IndexOf;
-template <>
-struct IndexOf<float> {
-    using type = int32_t;
-};
-template <>
-struct IndexOf<double> {
-    using type = int64_t;
-};
-
-template <typename I>
-inline I splat_index(long value) {
-    return I{} + static_cast<__typeof__(I{}[0] + 0)>(value);
-}
-
-// With a ReLU on top, a maximum that is not positive gives zero and names no element: nothing flows back.
-constexpr long kNoElement = 65535;
-
-template <typename T, int Width, typename I>
-inline void store_maximum(Vec<T, Width> value, I index, T* y, uint16_t* argmax, bool relu) {
-    using V = Vec<T, Width>;
-    if (relu) {
-        const auto rest = value <= V{};
-        value = rest ? V{} : value;
-        index = rest ? splat_index<I>(kNoElement) : index;
-    }
-    store(y, value);
-    store(argmax, __builtin_convertvector(index, Vec<uint16_t, Width>));
 }
 
 // The commonest case: 2x2 windows side by side.
@@ -136,13 +106,32 @@ void max_pool_plane(const PoolShape& s, const T* x, T* y, uint16_t* argmax, bool
 }
 
 template <typename T>
+inline bool pixels_are_vectors(const PoolShape& s) {
+    return s.lanes % kNativeWidth<T> == 0;
+}
+
+// Calls plane(rows, c, memory) for all channels with pooling by rows.
+template <typename T, typename Plane>
+void pool_rows(const PoolShape& s, Plane plane) {
+    const RowPooling<T> rows(s);
+#pragma omp parallel num_threads(num_threads())
+    {
+        T* memory = scratch_array<T>(kScratchOwn0, rows.memory_size());
+#pragma omp for schedule(static)
+        for (long c = 0; c < s.channels; ++c) plane(rows, c, memory);
+    }
+}
+
+template <typename T>
 void max_pool2d_forward(const PoolShape& s, const T* x, T* y, uint16_t* argmax, bool relu) {
     const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
-    with_width<T>(s.lanes, [&](auto width) {
+    if (!pixels_are_vectors<T>(s))
+        return pool_rows<T>(s, [=](const auto& rows, long c, T* memory) {
+            rows.max_forward(x + c * in_plane, y + c * out_plane, argmax + c * out_plane, relu, memory);
+        });
 #pragma omp parallel for schedule(static) num_threads(num_threads())
-        for (long c = 0; c < s.channels; ++c)
-            max_pool_plane<T, decltype(width)::value>(s, x + c * in_plane, y + c * out_plane, argmax + c * out_plane, relu);
-    });
+    for (long c = 0; c < s.channels; ++c)
+        max_pool_plane<T, kNativeWidth<T>>(s, x + c * in_plane, y + c * out_plane, argmax + c * out_plane, relu);
 }
 
 // Windows that tile the input exactly: every input element belongs to one window, so it is written once.
@@ -190,13 +179,16 @@ void pool_backward(const PoolShape& s, T* dx, bool accumulate, Plane plane) {
 
 template <typename T>
 void max_pool2d_backward(const PoolShape& s, const T* dy, const uint16_t* argmax, T* dx, T* sums, bool accumulate) {
-    const long out_plane = s.out_height * s.out_width * s.lanes;
-    with_width<T>(s.lanes, [&](auto width) {
-        pool_backward(s, dx, accumulate, [&](long c, T* target, bool add) {
-            constexpr int Width = decltype(width)::value;
-            const double sum = max_pool_plane_backward<T, Width>(s, dy + c * out_plane, argmax + c * out_plane, target, add);
-            if (sums) sums[c] = T(sum);
+    const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
+    const auto keep = [=](long c, double sum) {
+        if (sums) sums[c] = T(sum);
+    };
+    if (!pixels_are_vectors<T>(s))
+        return pool_rows<T>(s, [=](const auto& rows, long c, T* memory) {
+            keep(c, rows.max_backward(dy + c * out_plane, argmax + c * out_plane, dx + c * in_plane, accumulate, memory));
         });
+    pool_backward(s, dx, accumulate, [&](long c, T* target, bool add) {
+        keep(c, max_pool_plane_backward<T, kNativeWidth<T>>(s, dy + c * out_plane, argmax + c * out_plane, target, add));
     });
 }
 
@@ -218,10 +210,10 @@ void avg_pool_plane(const PoolShape& s, const T* x, T* y) {
 template <typename T>
 void avg_pool2d_forward(const PoolShape& s, const T* x, T* y) {
     const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
-    with_width<T>(s.lanes, [&](auto width) {
+    if (!pixels_are_vectors<T>(s))
+        return pool_rows<T>(s, [=](const auto& rows, long c, T* memory) { rows.average_forward(x + c * in_plane, y + c * out_plane, memory); });
 #pragma omp parallel for schedule(static) num_threads(num_threads())
-        for (long c = 0; c < s.channels; ++c) avg_pool_plane<T, decltype(width)::value>(s, x + c * in_plane, y + c * out_plane);
-    });
+    for (long c = 0; c < s.channels; ++c) avg_pool_plane<T, kNativeWidth<T>>(s, x + c * in_plane, y + c * out_plane);
 }
 
 template <typename T, int Width>
@@ -242,11 +234,13 @@ void avg_pool_plane_backward(const PoolShape& s, const T* dy, T* dx, bool add) {
 
 template <typename T>
 void avg_pool2d_backward(const PoolShape& s, const T* dy, T* dx, bool accumulate) {
-    const long out_plane = s.out_height * s.out_width * s.lanes;
-    with_width<T>(s.lanes, [&](auto width) {
-        pool_backward(s, dx, accumulate,
-                      [&](long c, T* target, bool add) { avg_pool_plane_backward<T, decltype(width)::value>(s, dy + c * out_plane, target, add); });
-    });
+    const long in_plane = s.height * s.width * s.lanes, out_plane = s.out_height * s.out_width * s.lanes;
+    if (!pixels_are_vectors<T>(s))
+        return pool_rows<T>(s, [=](const auto& rows, long c, T* memory) {
+            rows.average_backward(dy + c * out_plane, dx + c * in_plane, accumulate, memory);
+        });
+    pool_backward(s, dx, accumulate,
+                  [&](long c, T* target, bool add) { avg_pool_plane_backward<T, kNativeWidth<T>>(s, dy + c * out_plane, target, add); });
 }
 
 }  // namespace ringlet::RINGLET_ISA
