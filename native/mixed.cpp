@@ -15,16 +15,29 @@ bool fills_vectors(long lanes) { return lanes % kWide == 0; }
 namespace {
 
 // -- convolution ----------------------------------------------------------------------------------------------------------
-void conv2d_forward(const ConvShape& s, const bfloat16* x, const float* weight, const float* bias, bfloat16* y, bool relu,
+// A convolution of single pixels sees the whole image as samples: that fills vectors, whatever the batch.
+ConvShape flattened(const ConvShape& s) {
+    if (s.taps() != 1 || s.stride_h != 1 || s.stride_w != 1 || s.padding_h != 0 || s.padding_w != 0 || s.groups != 1 ||
+        s.out_height != s.height || s.out_width != s.width)
+        return s;
+    ConvShape flat = s;
+    flat.lanes = s.height * s.width * s.lanes;
+    flat.height = flat.width = flat.out_height = flat.out_width = 1;
+    return flat;
+}
+
+void conv2d_forward(const ConvShape& shape, const bfloat16* x, const float* weight, const float* bias, bfloat16* y, bool relu,
                     ConvAlgorithm algorithm) {
+    const ConvShape s = flattened(shape);
     if (!fills_vectors(s.lanes) || algorithm == kDirect || algorithm == kWinogradRows || s.groups > 1)
         return wide_forward(s, x, weight, bias, y, relu, algorithm);
     if (algorithm != kGemm) return mixed_winograd_forward(s, x, weight, bias, y, relu, algorithm == kWinograd2 ? 2 : 4);
     PairConvolution(forward_problem(s), x, weight, y, MixedEpilogue{bias, false, relu, nullptr, y}).run();
 }
 
-void conv2d_backward_data(const ConvShape& s, const bfloat16* dy, const float* weight, bfloat16* dx, const bfloat16* mask, bool accumulate,
+void conv2d_backward_data(const ConvShape& shape, const bfloat16* dy, const float* weight, bfloat16* dx, const bfloat16* mask, bool accumulate,
                           ConvAlgorithm algorithm) {
+    const ConvShape s = flattened(shape);
     if (!fills_vectors(s.lanes) || algorithm == kDirect || algorithm == kWinogradRows || s.groups > 1)
         return wide_backward_data(s, dy, weight, dx, mask, accumulate, algorithm);
     if (algorithm != kGemm) return mixed_winograd_backward_data(s, dy, weight, dx, mask, accumulate, algorithm == kWinograd2 ? 2 : 4);
@@ -36,11 +49,12 @@ void conv2d_backward_data(const ConvShape& s, const bfloat16* dy, const float* w
         }
 }
 
+// Products are pairs of samples: two of them are enough.
 void conv2d_backward_weight(const ConvShape& s, const bfloat16* x, const bfloat16* dy, float* dweight, ConvAlgorithm algorithm) {
-    if (!fills_vectors(s.lanes) || algorithm == kDirect || algorithm == kWinogradRows || s.groups > 1)
-        return wide_backward_weight(s, x, dy, dweight, algorithm);
-    if (algorithm != kGemm) return mixed_winograd_backward_weight(s, x, dy, dweight, algorithm == kWinograd2 ? 2 : 4);
-    PairWeightGradient(s, x, dy, dweight).run();
+    if (algorithm == kGemm && s.groups == 1 && s.lanes % 2 == 0) return PairWeightGradient(s, x, dy, dweight).run();
+    if (fills_vectors(s.lanes) && (algorithm == kWinograd2 || algorithm == kWinograd4))
+        return mixed_winograd_backward_weight(s, x, dy, dweight, algorithm == kWinograd2 ? 2 : 4);
+    wide_backward_weight(s, x, dy, dweight, algorithm);
 }
 
 // -- dense ------------------------------------------------------------------------------------------------------------------

@@ -142,7 +142,10 @@ class Geometry:
         self.output: tuple[int, ...] = pixels.shape
         self.padding: tuple[int, int] = options["padding"]
         self.stride, self.dilation, self.groups = options["stride"], options["dilation"], options["groups"]
-        self.in_pairs = image.dtype == BFLOAT16 and self.groups == 1 and image.shape[-1] % _LANES_OF_PAIRS == 0
+        single_pixels = weight.shape[2:] == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
+        lanes = math.prod(image.shape[1:]) if single_pixels else image.shape[-1]
+        unit = 2 if kernel == "conv2d_backward_weight" else _LANES_OF_PAIRS
+        self.in_pairs = image.dtype == BFLOAT16 and self.groups == 1 and lanes % unit == 0
         """Whether products are products of pairs; other convolutions in bfloat16 are computed as floats."""
         names = ("stride", "padding", "dilation", "groups")  # relu and accumulate do not change which is fastest
         rest = ",".join(f"{name}={options[name]}" for name in names)
@@ -176,6 +179,8 @@ def heuristic(geometry: Geometry, *, exact: bool) -> str:
     """
     candidates = applicable(geometry, exact=exact)
     taps, channels = geometry.taps_inside(), min(geometry.weight[:2])
+    if geometry.in_pairs and geometry.kernel != "conv2d_backward_weight":
+        taps = math.prod(geometry.weight[2:])  # there matrix products multiply padding
     if "winograd_rows" in candidates and _suits_rows(geometry) and not (geometry.in_pairs and channels >= 16):
         return "winograd_rows"
     if "winograd4" in candidates and _enough_channels_for_winograd(geometry):
