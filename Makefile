@@ -31,10 +31,10 @@ TEST_ENVIRONMENT := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 O
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .DELETE_ON_ERROR:
-.PHONY: help install prepare train test lint check-docs check-kernels bench docs package clean
+.PHONY: help install prepare train test test-arm64 lint check-docs check-kernels bench docs package clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+	@sed -n 's/^\([a-z0-9-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 install: $(VENV)/.installed  ## install Ringlet into .venv
@@ -47,6 +47,9 @@ train: $(VENV)/.installed  ## train a small network on the built-in digits (TRAI
 test:  ## lint, types, import rules, documentation and all tests
 	$(MAKE) --no-print-directory --jobs 2 lint check-docs check-kernels
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_DISTRIBUTION) $(PYTEST_OPTIONS)
+
+test-arm64: $(VENV)/.created  ## kernels and workers on 64-bit ARM, emulated on other machines (docs/portability.md)
+	HOST_PYTHON=$(abspath $(BIN)/python) PYTEST_WORKERS=$(PYTEST_WORKERS) scripts/arm64.sh
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import-linter, tables and diagrams of the documentation
 	$(BIN)/ruff check $(CHECKED)

@@ -19,7 +19,7 @@ import torch
 from benchmarks.common import parser, print_machine, report, sgemm_gflops, use_threads
 from ringlet.bench.timing import Variant, fastest, take_turns
 from ringlet.kernels import load
-from ringlet.kernels.contract import CONV_ALGORITHMS, padded_lanes
+from ringlet.kernels.contract import CONV_ALGORITHMS
 
 PASSES = ("forward", "data", "weight")
 
@@ -102,7 +102,7 @@ def _applicable(layer: Layer) -> tuple[str, ...]:
 
 
 def _ringlet(layer: Layer, name: str, algorithm: str) -> Callable[[], object]:
-    kernels, lanes = load(), padded_lanes(layer.batch)
+    kernels, lanes = load(), layer.batch
     x = _aligned((layer.channels, layer.size, layer.size, lanes))
     y = _aligned((layer.filters, layer.out_size, layer.out_size, lanes))
     weight = _aligned((layer.filters, layer.channels, layer.kernel, layer.kernel))

@@ -87,8 +87,8 @@ Channel::Channel(char* memory, int rank, int size, long slot_bytes, Patience pat
 // -- waiting ----------------------------------------------------------------------------------------------------------
 void Channel::meet() {
     ControlBlock& own = block(rank_);
-    own.sequence.store(++sequence_, std::memory_order_seq_cst);
-    if (own.sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own.sequence);
+    own.sequence.store(++sequence_, kArrive);
+    if (own.sleepers.load(kSleepOrder) != 0) wake_all(own.sequence);
     for (int peer = 0; peer < size_; ++peer)
         if (peer != rank_) wait_for(peer);
 }
@@ -109,10 +109,10 @@ void Channel::sleep_until_reached(int peer) {
     ControlBlock& other = block(peer);
     auto last_look = Clock::now();
     while (!reached(peer)) {
-        other.sleepers.fetch_add(1, std::memory_order_seq_cst);
-        const uint32_t seen = other.sequence.load(std::memory_order_seq_cst);
+        other.sleepers.fetch_add(1, kSleepOrder);
+        const uint32_t seen = other.sequence.load(kSleepOrder);
         if (static_cast<int32_t>(seen - sequence_) < 0) sleep_on(other.sequence, seen);
-        other.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+        other.sleepers.fetch_sub(1, kSleepOrder);
         const auto now = Clock::now();
         if (failed() >= 0 || now - last_look >= kWatchInterval) {
             if (reached(peer)) return;

@@ -7,6 +7,32 @@
 //
 // The first round of every collective also carries its signature. All ranks see all signatures, so if they differ all ranks
 // leave the collective after that round, still in step.
+//
+// Order of memory. Three shapes must hold on every processor; native/litmus.hpp hammers each of them, docs/portability.md says how
+// to run that.
+//
+// 1. Message. A rank writes block and slot, then its number (kArrive, which releases). Another rank reads that number (kReached,
+//    which acquires), then block and slot. If it finds the number of the round or of a later one, store and load synchronise,
+//    and it sees all that was written before. So does what other threads have written for the rank (a kernel's team ends with a
+//    barrier), and what lies in other shared memory: a round orders everything. Data are never written past the caches but into
+//    memory of the caller, and that ends with a fence (combine.hpp, finish_stream).
+// 2. Reuse. A rank reads the slots of round s, then writes its number of round s + 1. A rank overwrites its slot of round s for
+//    round s + 2 after it has read that number. It is the same pair: a release keeps reads before it as it keeps writes, an
+//    acquire keeps writes after it as it keeps reads. Acquire and release are enough for 1 and 2, between each two ranks by
+//    themselves: what a rank reads of another it reads after that one's own number.
+// 3. Sleep. A rank that arrives writes its number, then reads how many sleep on it (`sleepers`). A rank that goes to sleep raises
+//    `sleepers`, then reads the number. Each writes one word and then reads the other's, and one of them at least must see the
+//    other's write; else one sleeps and no one wakes it. Acquire and release do not promise that (on x86 a plain store may
+//    wait in its buffer while the load goes ahead): these four accesses are sequentially consistent. It is why kArrive is more
+//    than a release. Between the last look and the sleep the kernel compares once more, under the lock that waking takes too.
+//    A missed waking would cost 50 ms, the limit of a sleep, and no wrong result.
+//
+// The word that ends everything carries no data but itself: that it is atomic is enough. A rank sees it within 50 ms.
+// What Python writes (`process`, `closed`) is looked at by a rank that has waited long; ringlet/comm/channel/layout.py orders it.
+//
+// The twin in NumPy (ringlet/comm/channel/reference.py) writes and reads numbers as aligned words, which no processor tears. It
+// needs a full fence between data and number when it writes, and between number and data when it reads; fence.py finds one. It
+// never sleeps in the kernel, so shape 3 does not arise; a compiled rank that sleeps on its number looks again after 50 ms.
 #pragma once
 
 #include <atomic>
@@ -18,6 +44,10 @@
 namespace ringlet {
 
 constexpr long kMaxText = 128, kHeaderBytes = 128, kRankBytes = 384, kPageBytes = 4096;
+
+// The memory orders of the three shapes.
+constexpr std::memory_order kArrive = std::memory_order_seq_cst, kReached = std::memory_order_acquire,
+                            kSleepOrder = std::memory_order_seq_cst;
 
 struct alignas(64) ControlBlock {
     std::atomic<uint32_t> sequence;
@@ -84,7 +114,7 @@ private:
     void sleep_until_reached(int peer);
     void look_up(int peer);
     bool reached(int peer) const {
-        return static_cast<int32_t>(block(peer).sequence.load(std::memory_order_acquire) - sequence_) >= 0;
+        return static_cast<int32_t>(block(peer).sequence.load(kReached) - sequence_) >= 0;
     }
     template <typename Write, typename Read>
     int rounds(Signature, long total, long chunk, Write write, Read read);

@@ -183,7 +183,9 @@ void convolve_direct_phases(const ConvProblem* problems, long step, long width, 
     long lists = 0, rows = 8, memory_size = 0;
     for (long k = 0; k < step; ++k) lists += DirectBands<T>::list_size(problems[k]);
     long* list = scratch_array<long>(kScratchShared2, lists);
+    const auto is_empty = [&](long k) { return problems[k].columns.outputs == 0 || problems[k].columns.taps == 0; };
     for (long k = 0; k < step; ++k) {
+        if (is_empty(k)) continue;
         new (phases + k) DirectBands<T>(problems[k], list, rows);
         list += DirectBands<T>::list_size(problems[k]);
         if (phases[k].rows() < rows) rows = phases[k].rows();
@@ -203,7 +205,7 @@ void convolve_direct_phases(const ConvProblem* problems, long step, long width, 
                 const Range block = Range{band * rows, (band + 1) * rows}.cut(Range{0, any.rows.outputs});
                 for (long k = 0; k < step; ++k) {
                     const auto target = [&](long row) { return parts + ((row - block.first) * channels * step + k) * line; };
-                    if (problems[k].rows.taps * problems[k].columns.taps > 0)
+                    if (!is_empty(k))
                         phases[k].compute(block.first, block.last, x + group * g.x, weight + group * g.weight, target, step * line, {}, memory);
                     else
                         for (long i = 0; i < (block.last - block.first) * channels; ++i) clear_elements(parts + (i * step + k) * line, line);

@@ -53,12 +53,23 @@ void conv2d_forward(const ConvShape& s, const T* x, const T* weight, const T* bi
     convolve_direct(problem, groups, x, weight, y, epilogue);
 }
 
+// Without taps nothing reaches these rows.
+template <typename T>
+void clear_rows(const ConvShape& s, const ConvProblem& p, T* dx, const Epilogue<T>& epilogue) {
+    if (epilogue.accumulate) return;
+    for (long channel = 0; channel < s.channels; ++channel)
+        for (long row = 0; row < p.rows.outputs; ++row)
+            clear_elements(dx + channel * p.out_plane + (p.rows.out_base + row * p.rows.out_step) * p.out_row, p.out_row);
+}
+
 // The data gradient of every stride_h-th row of the image.
 template <typename T>
 void backward_data_rows(const ConvShape& s, long row_phase, const T* dy, const T* weight, T* dx, const Epilogue<T>& epilogue) {
     ConvProblem* problems = scratch_array<ConvProblem>(kScratchShared1, s.stride_w);
     for (long phase = 0; phase < s.stride_w; ++phase) problems[phase] = backward_problem(s, row_phase, phase);
     ConvProblem& p = problems[0];
+    if (p.rows.outputs == 0) return;
+    if (p.rows.taps == 0) return clear_rows(s, p, dx, epilogue);
     const GroupStrides groups{s.groups, p.in_channels * p.in_plane, p.in_channels * p.weight_in, p.out_channels * p.out_plane, 0};
     if (s.stride_w > 1) return convolve_direct_phases(problems, s.stride_w, s.width, groups, dy, weight, dx, epilogue);
     if (suits_depthwise(p)) return convolve_depthwise(p, groups, dy, weight, dx, epilogue);

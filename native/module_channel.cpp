@@ -1,13 +1,17 @@
 // Python bindings of the channel: buffers of any dtype, interpreter lock released while ranks work or wait.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bindings.hpp"
 #include "channel.hpp"
+#include "litmus.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -167,11 +171,30 @@ private:
     std::unique_ptr<Channel> channel_;
 };
 
+long litmus(const std::string& shape, const std::string& order, long rounds) {
+    const auto place = [](const std::string& name, std::initializer_list<const char*> names, const char* message) {
+        int index = 0;
+        for (const char* known : names) {
+            if (name == known) return index;
+            ++index;
+        }
+        throw nb::value_error(message);
+    };
+    const int what = place(shape, {"message", "reuse", "sleep"}, "expected the shape message, reuse or sleep");
+    const int how = place(order, {"channel", "relaxed", "streamed"}, "expected the order channel, relaxed or streamed");
+    require(how != kStreamed || has_streamed_order(), "only x86 has an order 'streamed'");
+    require(rounds > 0 && rounds < 1l << 31, "expected 0 < rounds < 2**31");
+    nb::gil_scoped_release unlocked;
+    return count_violations(static_cast<LitmusShape>(what), static_cast<LitmusOrder>(how), rounds);
+}
+
 }  // namespace
 
 void bind_channel(nb::module_& m) {
     m.def("memory_fence", [] { std::atomic_thread_fence(std::memory_order_seq_cst); },
           "Orders all reads and writes before it and after it, as other processors see them.");
+    m.def("litmus", &litmus, "shape"_a, "order"_a, "rounds"_a,
+          "How often two threads saw what the channel's order of memory forbids: see native/litmus.hpp.");
     nb::class_<PythonChannel>(m, "Channel", "Collectives through shared memory; the contract is ringlet.comm.channel.contract.")
         .def(nb::init<nb::object, int, int, long, int, int, nb::callable>(), "memory"_a, "rank"_a, "size"_a, "slot_bytes"_a, "spins"_a,
              "yields"_a, "watch"_a)

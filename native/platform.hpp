@@ -12,6 +12,7 @@
 #define RINGLET_VECTOR_BYTES 32
 #define RINGLET_REGISTERS 16
 #elif defined(__aarch64__)
+// NEON. Vectors of 32 bytes, as pairs of registers, stay in memory with GCC: see docs/portability.md.
 #define RINGLET_VECTOR_BYTES 16
 #define RINGLET_REGISTERS 32
 #else

@@ -18,13 +18,15 @@ class RowPooling {
   public:
     explicit RowPooling(const PoolShape& shape)
         : s_(shape), lines_(forward_axis(s_.width, s_.out_width, s_.kernel_w, s_.stride_w, s_.padding_w, 1), s_.lanes),
-          phases_(s_.stride_w, s_.lanes), row_(s_.out_width * s_.lanes) {}
+          phases_(s_.stride_w, s_.lanes), row_(s_.out_width * s_.lanes),
+          has_blanks_(s_.padding_w > 0 || (s_.out_width - 1) * s_.stride_w + s_.kernel_w > s_.width) {}
 
     // Elements of memory that each of the passes over a plane needs.
     long memory_size() const { return s_.kernel_h * lines_.size() + lines_.spare_size() + (s_.stride_w * lines_.phase_size() + Width) + 2 * row_ + 4 * Width; }
 
     void max_forward(const T* x, T* y, uint16_t* argmax, bool relu, T* memory) const {
-        Ring ring(*this, x, memory, -std::numeric_limits<T>::infinity());
+        constexpr T lowest = -std::numeric_limits<T>::infinity();
+        Ring ring(*this, x, memory, lowest);
         for (long p = 0; p < s_.out_height; ++p) {
             const Range taps = taps_of(p);
             ring.hold(p, taps);
@@ -41,6 +43,8 @@ class RowPooling {
                         best = first ? value : (larger ? value : best);
                         first = false;
                     }
+                if (has_blanks_ && horizontal_sum<T, Width>(best > splat<V>(lowest) ? V{} : splat<V>(T(1))) > T(0))
+                    find_lowest(x, p, taps, at, count, best, index);
                 finish_maximum(part, best, index, y + p * row_ + at, argmax + p * row_ + at, relu, count);
             });
         }
@@ -148,6 +152,17 @@ class RowPooling {
         }
     }
 
+    // Where nothing is above the blanks around the image, a window's first element inside of it counts.
+    void find_lowest(const T* x, long p, const Range& taps, long at, long count, V& best, I& index) const {
+        for (long i = 0; i < count; ++i) {
+            if (best[i] > -std::numeric_limits<T>::infinity()) continue;
+            const long q = (at + i) / s_.lanes, left = q * s_.stride_w - s_.padding_w, s = left < 0 ? -left : 0;
+            const long row = p * s_.stride_h - s_.padding_h + taps.first;
+            best[i] = x[(row * s_.width + left + s) * s_.lanes + (at + i) % s_.lanes];
+            index[i] = static_cast<typename IndexOf<T>::type>(taps.first * s_.kernel_w + s);
+        }
+    }
+
     // The lines of the input rows that a window reads; the next window reads some of them again.
     class Ring {
       public:
@@ -221,6 +236,7 @@ class RowPooling {
     Lines<T> lines_;
     Phases<T> phases_;
     long row_;
+    bool has_blanks_;
 };
 
 }  // namespace ringlet::RINGLET_ISA

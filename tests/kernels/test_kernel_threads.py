@@ -114,7 +114,7 @@ def test_batch_normalisation(lab, with_threads):
 
 
 def test_elementwise_and_loss(lab, with_threads):
-    x, target = lab.activation(N, 10, 13, 13), lab.rng.integers(0, 10, (13, 13, 64)).astype(np.int32)
+    x, target = lab.activation(N, 10, 13, 13), lab.rng.integers(0, 10, (13, 13, N)).astype(np.int32)
 
     def compute():
         soft, dropped, squashed, gradient = (np.empty_like(x) for _ in range(4))

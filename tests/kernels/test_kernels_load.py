@@ -7,7 +7,7 @@ import pytest
 import ringlet.kernels as kernels_package
 from ringlet.errors import KernelError, UnknownNameError
 from ringlet.kernels import available, load
-from ringlet.kernels.contract import KERNELS, LANE_MULTIPLE, padded_lanes
+from ringlet.kernels.contract import KERNELS
 
 
 @pytest.fixture
@@ -76,10 +76,3 @@ def test_every_kernel_of_the_contract_exists(kernels, name):
 
 def test_every_implementation_knows_its_name(kernels):
     assert kernels.name in available()
-
-
-@pytest.mark.parametrize("num_samples", [1, 7, 8, 9, 16, 17, 64])
-def test_lanes_are_the_next_multiple(num_samples):
-    lanes = padded_lanes(num_samples)
-    assert lanes % LANE_MULTIPLE == 0
-    assert num_samples <= lanes < num_samples + LANE_MULTIPLE

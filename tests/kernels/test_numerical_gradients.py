@@ -113,7 +113,7 @@ def test_dense_with_bias(lab64):
 
 
 def test_max_pooling(lab64):
-    x = lab64.rng.permutation(3 * 6 * 7 * 8).reshape(3, 6, 7, 8).astype(float)  # no two values closer than one
+    x = lab64.rng.permutation(3 * 6 * 7 * N).reshape(3, 6, 7, N).astype(float)  # no two values closer than one
     y, dy = lab64.output(N, 3, 3, 4), lab64.gradient(N, 3, 3, 4)
     argmax = np.empty(y.shape, np.uint16)
 

@@ -210,7 +210,7 @@ class NodeCommunicator(Communicator):
         if self._owner.is_here:
             if self._background is not None:
                 self._background.close()
-            self._control["closed"] = 1
+            layout.sign_out(self._control)
         self._channel = None
         self._segment = None
         _OPEN.discard(self)

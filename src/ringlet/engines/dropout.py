@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ringlet.kernels.contract import Floats, Kernels, padded_lanes
+from ringlet.kernels.contract import Floats, Kernels
 from ringlet.models.spec import ModelSpec
 
 _MASK = (1 << 64) - 1
@@ -61,7 +61,7 @@ class DropoutMasks:
     def _mask(self, index: int, key: int, num_samples: int) -> Floats:
         """Dropout of ones, with the samples outermost."""
         shape, rate = self._shapes[index], self.nodes[index].attributes["rate"]
-        factors = np.ones((*shape, padded_lanes(num_samples)), self._dtype)
+        factors = np.ones((*shape, num_samples), self._dtype)
         self._kernels.dropout(factors, factors, rate=rate, key=key, accumulate=False)
         mask = np.empty((num_samples, *shape), self._dtype)
         self._kernels.unpack(factors, mask)

@@ -5,8 +5,8 @@ lists them; ``compiled`` (C++) has the same names and signatures, and one test s
 
 Rules that hold for every kernel
 --------------------------------
-- Activations are ``(C, H, W, L)`` or ``(F, L)``, C-contiguous: the batch is innermost. ``L`` (*lanes*) is the number of
-  samples rounded up to a multiple of ``LANE_MULTIPLE``; the samples are lanes ``0 … n-1``, the rest is padding.
+- Activations are ``(C, H, W, L)`` or ``(F, L)``, C-contiguous: the batch is innermost. ``L`` (*lanes*) is the batch size, any
+  number. A smaller batch of ``n`` samples fills lanes ``0 … n-1``; the rest is padding.
 - Padding lanes of *activations* hold finite values without meaning. Padding lanes of *gradients* hold zeros. So sums
   over lanes of a product with a gradient are right without looking at ``n``; the kernels that create values in padding
   lanes of a gradient (losses, batch normalisation) take ``n`` and write zeros there.
@@ -32,7 +32,6 @@ from ringlet.kernels.definitions import (
     ARCTANH_LIMIT,
     CONV_ALGORITHMS,
     DICE_SMOOTH,
-    LANE_MULTIPLE,
     NO_ELEMENT,
     RELU,
     Elementwise,
@@ -40,7 +39,6 @@ from ringlet.kernels.definitions import (
     Loss,
     Pair,
     PreparedCall,
-    padded_lanes,
 )
 from ringlet.kernels.reference import elements, losses, updates, windows
 from ringlet.kernels.reference.mixed import mixed
@@ -50,7 +48,6 @@ __all__ = [
     "CONV_ALGORITHMS",
     "DICE_SMOOTH",
     "KERNELS",
-    "LANE_MULTIPLE",
     "NO_ELEMENT",
     "RELU",
     "Elementwise",
@@ -59,7 +56,6 @@ __all__ = [
     "Loss",
     "Pair",
     "PreparedCall",
-    "padded_lanes",
 ]
 
 

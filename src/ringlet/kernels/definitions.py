@@ -26,9 +26,6 @@ Loss = Literal[
 PreparedCall = Callable[[], None]
 """What :meth:`Kernels.prepare` gives."""
 
-LANE_MULTIPLE = 8
-"""Lanes are padded to a multiple of this: one AVX vector of float32, half an AVX-512 one."""
-
 CONV_ALGORITHMS = ("direct", "gemm", "winograd_rows", "winograd2", "winograd4")
 """Ways to compute a convolution. Winograd needs 3x3 kernels, stride 1, dilation 1 and one group."""
 
@@ -59,8 +56,3 @@ class Elementwise:
 
 RELU = Elementwise("relu", lambda x: np.maximum(x, 0), lambda y: y > 0)
 """The one that other kernels have built in."""
-
-
-def padded_lanes(num_samples: int) -> int:
-    """The number of lanes that hold ``num_samples``."""
-    return -(-num_samples // LANE_MULTIPLE) * LANE_MULTIPLE

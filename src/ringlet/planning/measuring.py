@@ -26,7 +26,6 @@ import numpy as np
 from ringlet.bench.timing import Variant, take_turns, turns
 from ringlet.comm.contract import Op
 from ringlet.config import RunConfig
-from ringlet.kernels.contract import padded_lanes
 from ringlet.launch import run
 from ringlet.launch.resources import total_bytes, usable_cores
 from ringlet.planning.speed import MachineSpeed
@@ -60,7 +59,7 @@ def measure_speed(
     """Start ranks and measure for about ``seconds``; ``other`` asks for a second batch size."""
     counts = worker_counts(min(usable_cores(), workers_per_machine))
     sizes = [size for place, size in enumerate(SIZES) if place == 0 or SIZES[place - 1] < num_bytes]
-    batches = [local_batch_size, *([other_batch_size(config, local_batch_size)] if other else [])]
+    batches = [local_batch_size, *([other_batch_size(local_batch_size)] if other else [])]
     apart = config.replace(strategy=SyncConfig(overlap="off"), local_batch_size=None, global_batch_size=None)
     results = run(
         measure_rank, apart.to_dict(), batches, counts, sizes, seconds, num_workers=max(counts), timeout=TIMEOUT
@@ -74,7 +73,6 @@ def measure_speed(
         passes,
         cores=usable_cores(),
         other_batch=None if ratio is None else (batches[1], ratio),
-        lanes=config.engine.knows_memory,
         besides={count: max(0.0, steps[count] - fmean(passes[count])) for count in counts},
         exchange={count: [tuple(point) for point in results[0]["exchange"][str(count)]] for count in counts},
         process_bytes=max(result["process_bytes"] for result in results),
@@ -88,12 +86,9 @@ def worker_counts(most: int) -> list[int]:
     return sorted({1, most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
 
 
-def other_batch_size(config: RunConfig, local_batch_size: int) -> int:
-    """A batch size whose pass costs something else: a quarter, or more where the vector width makes them equal."""
+def other_batch_size(local_batch_size: int) -> int:
+    """A batch size whose pass costs something else: a quarter, or twice a single sample."""
     quarter = max(1, local_batch_size // 4)
-    if config.engine.knows_memory:
-        lanes = padded_lanes(local_batch_size)
-        return quarter if padded_lanes(quarter) < lanes else 2 * lanes
     return quarter if quarter < local_batch_size else 2 * local_batch_size
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringlet.kernels.contract import padded_lanes
 from ringlet.planning.network import Cost
 
 Points = Sequence[tuple[int, float]]
@@ -45,8 +44,6 @@ class MachineSpeed:
     """None: every worker has a device of its own, and none slows down another."""
     other_batch: tuple[int, float] | None = None
     """Another local batch size and how many times the seconds of ``local_batch_size`` its pass took."""
-    lanes: bool = False
-    """Whether a pass costs as much as the next multiple of the vector width (the native engine)."""
     besides: Mapping[int, float] = field(default_factory=dict)
     """What a step takes besides its pass, without any exchange or update, by the number of workers at once: batches
     that are made by the same cores, metrics of the batch, the loop itself."""
@@ -97,16 +94,13 @@ class MachineSpeed:
 
     def _batch_factor(self, local_batch_size: int) -> float:
         """A straight line over the samples of a pass through the two that were measured, or through zero."""
-        wanted, known = self._samples(local_batch_size), self._samples(self.local_batch_size)
+        wanted, known = local_batch_size, self.local_batch_size
         if self.other_batch is None:
             return wanted / known
-        other, factor = self._samples(self.other_batch[0]), self.other_batch[1]
+        other, factor = self.other_batch
         per_sample = max(0.0, (factor - 1.0) / (other - known))
         fixed = max(0.0, 1.0 - per_sample * known)
         return fixed + (1.0 - fixed) * wanted / known
-
-    def _samples(self, local_batch_size: int) -> int:
-        return padded_lanes(local_batch_size) if self.lanes else local_batch_size
 
     def exchange_cost(self, num_bytes: int, num_workers: int) -> Cost:
         """Adding up and updating ``num_bytes`` of parameters in shared memory; the latency is that of no bytes."""

@@ -12,7 +12,6 @@ from math import prod
 
 from ringlet.engines.engine import Engine
 from ringlet.kernels.bfloat16 import parameter_dtype
-from ringlet.kernels.contract import padded_lanes
 from ringlet.models.spec import ModelSpec
 
 PREFETCHED = 3
@@ -77,5 +76,5 @@ def worker_memory(
 
 def most_activation_bytes(spec: ModelSpec, local_batch_size: int, dtype: str) -> int:
     """More than the activations of any engine, at once: three times all outputs."""
-    elements = 3 * sum(prod(shape) for shape in spec.shapes.values()) * padded_lanes(local_batch_size)
+    elements = 3 * sum(prod(shape) for shape in spec.shapes.values()) * local_batch_size
     return elements * parameter_dtype(dtype).itemsize

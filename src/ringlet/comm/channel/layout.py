@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.comm.channel.fence import memory_fence
 from ringlet.errors import CommunicationError, RankFailedError
 
 Bytes = NDArray[np.uint8]
@@ -72,6 +73,12 @@ def sign_in(memory: Bytes, rank: int) -> None:
     own["process"] = os.getpid()
 
 
+def sign_out(block: Any) -> None:
+    """Say in the rank's control ``block`` that it will not arrive again; a rank that reads so sees its last arrival."""
+    memory_fence()()
+    block["closed"] = 1
+
+
 def process_namespace() -> int:
     """Within one namespace process numbers mean the same; 0 if unknown."""
     with suppress(OSError):
@@ -89,12 +96,14 @@ def signature(text: str) -> bytes:
 class Watch:
     """What a rank calls now and then while it waits for another.
 
-    Called with the rank that is waited for and the rank that ended everything (or -1); raises if waiting is vain.
+    Called with the rank that is waited for and the rank that ended everything (or -1); raises if waiting is vain. A
+    peer that arrives, and closes or ends before it is looked at, has done its part: its number is read again then.
     """
 
     def __init__(self, memory: Bytes, rank: int, size: int) -> None:
         self._blocks = control_blocks(memory, size)
         self._failure = failure_word(memory)
+        self._order_memory = memory_fence()
         self._rank = rank
         self._size = size
 
@@ -106,19 +115,27 @@ class Watch:
                 "cannot go on without it. The first report of a failed rank tells why"
             )
         block = self._blocks[peer]
-        if block["closed"]:
+        if block["closed"] and not self._has_arrived(peer):
             raise CommunicationError(
                 f"rank {self._rank} waits in a collective for rank {peer} of {self._size} on this machine, which has "
                 "closed its communicator: every rank must call the same collectives before any rank closes"
             )
         process = int(block["process"])
         if process and block["namespace"] == self._blocks[self._rank]["namespace"] and not is_running(process):
+            if self._has_arrived(peer):
+                return
             if not self._failure[0]:
                 self._failure[0] = peer + 1
             raise RankFailedError(
                 f"rank {peer} of {self._size} on this machine (process {process}) has ended while rank {self._rank} "
                 "waited for it in a collective: every rank must call the same collectives until the end"
             )
+
+    def _has_arrived(self, peer: int) -> bool:
+        """Whether the peer is as far as this rank, which has arrived where it waits; what was read before is older."""
+        self._order_memory()
+        ahead = int(self._blocks[peer]["sequence"]) - int(self._blocks[self._rank]["sequence"])
+        return ahead & 0xFFFFFFFF < 1 << 31
 
 
 def is_running(process: int) -> bool:

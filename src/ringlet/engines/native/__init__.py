@@ -17,7 +17,6 @@ from ringlet.component import option
 from ringlet.engines.engine import Engine
 from ringlet.engines.native.plan import Plan, arena_bytes, compile_plan
 from ringlet.engines.native.replica import NativeReplica
-from ringlet.kernels.contract import padded_lanes
 from ringlet.models.spec import ModelSpec
 
 __all__ = ["Native", "NativeReplica", "Plan", "compile_plan"]
@@ -38,7 +37,7 @@ class Native(Engine):
         self, spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, *, training: bool = True
     ) -> int:
         """The memory of the plan, to the byte."""
-        return _arena_bytes(spec, padded_lanes(local_batch_size), dtype, loss, training)
+        return _arena_bytes(spec, local_batch_size, dtype, loss, training)
 
     def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> NativeReplica:
         """A replica."""
@@ -47,5 +46,5 @@ class Native(Engine):
 
 
 @lru_cache(maxsize=256)
-def _arena_bytes(spec: ModelSpec, lanes: int, dtype: str, loss: str, training: bool) -> int:
-    return arena_bytes(spec, lanes, np.dtype(dtype), loss, training=training)
+def _arena_bytes(spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, training: bool) -> int:
+    return arena_bytes(spec, local_batch_size, np.dtype(dtype), loss, training=training)

@@ -21,7 +21,7 @@ from ringlet.engines.native.buffers import Arena, assign_offsets, lifetimes, pea
 from ringlet.engines.native.placement import fuse, place_values
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
 from ringlet.kernels.bfloat16 import parameter_dtype
-from ringlet.kernels.contract import Kernels, padded_lanes
+from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.native import Call, Emitter, FusedNode, NativeNode, Storage, new_tensor
 
@@ -163,7 +163,7 @@ def compile_plan(
     tuning: str = "measured",
 ) -> Plan:
     """Compile ``spec`` for up to ``local_batch_size`` samples at once, with activations of ``dtype``."""
-    writer = _ProgramWriter(spec, padded_lanes(local_batch_size), dtype, loss_head(spec, loss), tensors)
+    writer = _ProgramWriter(spec, local_batch_size, dtype, loss_head(spec, loss), tensors)
     return Plan(writer, kernels, exact=exact, tuning=tuning)
 
 
@@ -179,7 +179,7 @@ def arena_bytes(
         FlatTensors.allocate(spec.parameters, parameter_dtype(dtype)),
         FlatTensors.allocate(spec.state, parameter_dtype(dtype)),
     )
-    writer = _ProgramWriter(spec, padded_lanes(local_batch_size), dtype, loss_head(spec, loss), tensors)
+    writer = _ProgramWriter(spec, local_batch_size, dtype, loss_head(spec, loss), tensors)
     inference = _lay_out(writer.inference_calls()).num_bytes
     return max(_lay_out(writer.training_calls()).num_bytes, inference) if training else inference
 

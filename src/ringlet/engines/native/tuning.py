@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -47,11 +46,14 @@ _CLEAR = 0.9
 """Only below this share of the time of the rule's algorithm another one is preferred: a choice is kept for good, and a
 busy machine shifts times by less. So near ties go the same way everywhere."""
 
-_GENERATION = "5"
+_GENERATION = "6"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""
 _LANES_OF_PAIRS = 16
 _MANY_CHANNELS = 64
 """From here on two-dimensional Winograd always beats the one along rows."""
+
+_VECTOR = 16
+"""Elements of the widest vectors; the rule must not depend on the machine."""
 
 ConvolutionCall = tuple[str, list[Any], dict[str, Any]]
 """Kernel, arrays, options."""
@@ -166,16 +168,16 @@ def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
     plain = geometry.stride == (1, 1) and geometry.dilation == (1, 1) and geometry.groups == 1
     winograd = plain and geometry.weight[2:] == (3, 3) and not exact
     few_channels = min(geometry.weight[:2]) < _MANY_CHANNELS
-    allowed = {"direct": True, "gemm": geometry.groups == 1, "winograd_rows": winograd and few_channels}
+    products = geometry.groups == 1 and (geometry.in_pairs or geometry.kernel == "conv2d_backward_weight")
+    allowed = {"direct": True, "gemm": products, "winograd_rows": winograd and few_channels}
     return tuple(name for name in CONV_ALGORITHMS if allowed.get(name, winograd))
 
 
 def heuristic(geometry: Geometry, *, exact: bool) -> str:
-    """A choice by shape: Winograd where it saves enough multiplications, GEMM between many channels, else direct.
+    """A choice by shape: Winograd where it saves enough multiplications, along rows for few channels, else direct.
 
-    Winograd along rows for few channels, in two dimensions for many.
-
-    The limits come from measurements; near them the algorithms take about the same time.
+    Weight gradients between many channels are matrix products instead. The limits come from measurements; near them the
+    algorithms take about the same time.
     """
     candidates = applicable(geometry, exact=exact)
     taps, channels = geometry.taps_inside(), min(geometry.weight[:2])
@@ -190,7 +192,7 @@ def heuristic(geometry: Geometry, *, exact: bool) -> str:
             return name
     if geometry.in_pairs and max(geometry.weight[:2]) >= 16:
         return "gemm"
-    return "gemm" if "gemm" in candidates and _suits_gemm(geometry, taps) else "direct"
+    return "gemm" if "gemm" in candidates and min(geometry.weight[:2]) >= 16 else "direct"
 
 
 def _enough_channels_for_winograd(geometry: Geometry) -> bool:
@@ -202,29 +204,31 @@ def _enough_channels_for_winograd(geometry: Geometry) -> bool:
     return summed >= 16 and produced >= 8
 
 
-def _suits_gemm(geometry: Geometry, taps: float) -> bool:
-    """Matrix products are for many channels; those of forward passes and data gradients also multiply padding."""
-    if geometry.kernel == "conv2d_backward_weight":
-        return min(geometry.weight[:2]) >= 16
-    return min(geometry.weight[:2]) >= 64 and 2 * taps >= math.prod(geometry.weight[2:])
-
-
 def _suits_rows(geometry: Geometry) -> bool:
-    """Winograd along rows is for few channels, but more than one or two, and rows of several tiles."""
+    """Winograd along rows is for few channels, but more than one or two, and rows of several tiles.
+
+    Samples that do not fill vectors must be put in order for it, which takes some more channels to pay.
+    """
     filters, channels = geometry.weight[:2]
-    return min(filters, channels) >= 3 and filters * channels <= 1024 and geometry.output[2] >= 8
+    least = 3 if geometry.output[3] % _VECTOR == 0 else 12
+    tiles = -(-geometry.output[2] // 4) * geometry.output[3]
+    return (
+        min(filters, channels) >= least and filters * channels <= 1024 and geometry.output[2] >= 8 and tiles >= _VECTOR
+    )
 
 
 def _winograd(geometry: Geometry) -> tuple[str, float]:
-    """The better of the two algorithms and its multiplications per pixel, filter and channel.
+    """The better of the two algorithms and its multiplications per pixel, sample, filter and channel.
 
-    The larger tiles need fewer of them if they fit the image, and enough tiles to fill the matrices that they become.
+    The larger tiles need fewer of them if they fit the image, and enough tiles to fill vectors.
     """
     _, height, width, lanes = geometry.output
-    tiles2, tiles4 = (-(-height // size) * -(-width // size) for size in (2, 4))
-    if tiles4 * lanes >= 32 and 36 * tiles4 <= 16 * tiles2:
-        return "winograd4", 36 * tiles4 / (height * width)
-    return "winograd2", 16 * tiles2 / (height * width)
+    costs = {}
+    for name, size, points in (("winograd2", 2, 16), ("winograd4", 4, 36)):
+        elements = -(-height // size) * -(-width // size) * lanes
+        costs[name] = points * -(-elements // _VECTOR) * _VECTOR / (height * width * lanes)
+    name = min(costs, key=lambda name: costs[name])
+    return name, costs[name]
 
 
 def cache_path() -> Path:
