@@ -11,6 +11,8 @@ PYTEST_WORKERS ?= 2
 PYTEST_DISTRIBUTION := --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 # What `make test` insists on; `make test KERNELS=reference` accepts a machine without a C++ compiler.
 KERNELS ?= compiled
+# What `make bench` measures; all that `python -m benchmarks --list` shows, if it is empty.
+PARTS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -69,8 +71,8 @@ check-kernels: $(VENV)/.installed-dev
 	'$(KERNELS)' in found() or sys.exit('the $(KERNELS) kernels were not built. With a C++20 compiler: make clean test; \
 	to see why: $(PIP) install -v --no-build-isolation . ; to accept it: make test KERNELS=reference')"
 
-bench: $(VENV)/.installed-dev  ## the benchmarks whose figures the README quotes
-	for name in startup training_speed thread_scaling memory kernels exchange worker_scaling checkpoint_cost named_latency torch_training engines inference database_scoring; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+bench: $(VENV)/.installed-dev  ## all measurements of the documentation, some hours (PARTS="exchange memory" for some)
+	$(BIN)/python -m benchmarks $(PARTS)
 
 docs: $(VENV)/.installed-dev  ## rewrite the tables and diagrams in docs/ from the code and build the site: build/site/index.html
 	$(BIN)/python scripts/update_docs.py

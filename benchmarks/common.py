@@ -1,15 +1,13 @@
-"""What the benchmarks share: options, threads, the machine's peak, tables, and results as dated files.
+"""What the benchmarks share: options, threads, the machine's peak, and tables.
 
 Times come from ``ringlet.bench.timing``. Ratios are only as good as the quiet of the machine, so variants take turns
-within one run. Every result is kept as ``benchmarks/results/NAME-DATE.json`` with the machine it was measured on;
-``scripts/update_docs.py`` writes tables of the documentation from the newest of them.
+within one run. Every result is kept as ``benchmarks/results/NAME-DATE.json`` with the machine it was measured on
+(``benchmarks.documents``); ``scripts/update_docs.py`` writes tables of the documentation from the newest of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -18,17 +16,29 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks import documents
+from benchmarks.documents import Table
 from ringlet.machine import describe_machine, versions
 
-RESULTS = Path(__file__).parent / "results"
+
+class Parser(argparse.ArgumentParser):
+    """Remembers the defaults, so that a result can say how to repeat it."""
+
+    def parse_args(self, *arguments: Any, **more: Any) -> Any:  # type: ignore[override]
+        given = super().parse_args(*arguments, **more)
+        given.defaults = {name: self.get_default(name) for name in vars(given)}
+        return given
 
 
-def parser(description: str | None, *, num_rounds: int = 5, num_threads: int | None = 1) -> argparse.ArgumentParser:
+def parser(description: str | None, *, num_rounds: int = 5, num_threads: int | None = 1) -> Parser:
     """Options that every benchmark has; ``num_threads`` None leaves ``--threads`` out."""
-    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--rounds", type=int, default=num_rounds, help="rounds of measurement (default: %(default)s)")
     default = "benchmarks/results/NAME-DATE.json"
     found.add_argument("--output", type=Path, metavar="FILE", help=f"where all results are saved (default: {default})")
+    found.add_argument(
+        "--merge", action="store_true", help="keep those rows of the newest result that are not measured now"
+    )
     if num_threads is not None:
         found.add_argument("--threads", type=int, default=num_threads, help="threads (default: %(default)s)")
     return found
@@ -42,24 +52,21 @@ def print_machine(*libraries: str, **more: object) -> None:
 
 
 def report(
-    given: argparse.Namespace, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], **results: Any
+    given: argparse.Namespace,
+    name: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    part: str = "",
+    num_keys: int = 1,
+    **results: Any,
 ) -> None:
-    """Print the table of the benchmark ``name``, and save it with all results, its options and the machine."""
+    """Print the table of the benchmark ``name``, and save it with all results, its options and the machine.
+
+    The first ``num_keys`` cells of a row say what was measured.
+    """
     print_table(columns, rows)
-    date = time.strftime("%Y-%m-%d")
-    path = given.output or RESULTS / f"{name}-{date}.json"
-    options = {option: value for option, value in vars(given).items() if option != "output"}
-    document = {
-        "benchmark": name,
-        "date": date,
-        "machine": describe_machine().to_dict(),
-        "options": options,
-        "columns": list(columns),
-        "rows": [[str(cell) for cell in row] for row in rows],
-        **results,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path = documents.save(Table(name, columns, rows, part, num_keys, results), given)
     print(f"\nsaved: {path}")
 
 

@@ -79,7 +79,7 @@ def main() -> None:
             results.append({"part": part, "rows": num_rows, "variants": [entry.to_dict() for entry in entries]})
             print(f"  {part}: {entries[0].median / entries[-1].median:.2f} x", flush=True)
     print()
-    report(given, "database_scoring", COLUMNS, rows, results=results)
+    report(given, "database_scoring", COLUMNS, rows, num_keys=2, results=results)
 
 
 def pictures(count: int) -> list[bytes]:

@@ -17,8 +17,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from benchmarks.cases import CASES
 from benchmarks.common import parser, print_machine, report
-from benchmarks.steps import CASES
 from ringlet.bench.timing import Variant, take_turns
 
 ROUND_SECONDS = 1.0
@@ -38,7 +38,7 @@ def contenders() -> dict[str, dict[str, str]]:
 
 def serve(engine: str, model: str) -> None:
     """In a process of its own: for every number on stdin so many passes; prints the seconds of one."""
-    from ringlet.engines.registry import create_replica
+    from ringlet.engines.engine import create_replica
 
     case = CASES[model]()
     replica: Any = create_replica(engine, case.spec, local_batch_size=case.batch_size, threads=1)
@@ -101,7 +101,8 @@ def main() -> None:
             pairs = zip(variants[0].seconds, variant.seconds, strict=True)
             times = f"{median(native / own for native, own in pairs):.2f} x"
             rows.append((model, batch_size, variant.name, f"{batch_size / variant.median:,.0f}", times))
-    report(given, "engines", ("network", "batch", "engine", "samples/s", "times native"), rows, results=results)
+    columns = ("network", "batch", "engine", "samples/s", "times native")
+    report(given, "engines", columns, rows, num_keys=3, results=results)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def main() -> None:
             speeds = _speeds(layer, name, given.rounds)
             rows.append((layer.label, name, *(f"{speeds[key]:.0f}" if key in speeds else "-" for key in _columns())))
             results.append({"layer": layer.label, "pass": name, "gflops": speeds})
-    report(given, "kernels", ("layer", "pass", *_columns()), rows, results=results)
+    report(given, "kernels", ("layer", "pass", *_columns()), rows, num_keys=2, results=results)
 
 
 def _columns() -> tuple[str, ...]:

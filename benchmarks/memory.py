@@ -1,77 +1,82 @@
-"""Peak memory of training steps of vgg16_bn (CIFAR, batch 32), Ringlet beside PyTorch.
+"""Peak memory of training steps, Ringlet beside PyTorch.
 
-    python -m benchmarks.memory [--model resnet18]
+    python -m benchmarks.memory [--models vgg16_bn,unet@512:1,unet@512:4]
 
 Every engine runs in a fresh process with one thread. After the imports and one tiny network, which load the libraries,
 the resident memory is the baseline; the result is how far the peak over set-up and three steps rises above it. It holds
-parameters, gradients, Adam's moments, activations and scratch memory. "Ringlet" is a usual run; "measuring algorithms"
-starts without cached choices and times its convolution algorithms too.
+parameters, gradients, Adam's moments, activations and scratch memory. PyTorch counts with the layout that needs less.
+"first run" starts without cached choices and times its convolution algorithms too. ``NAME:BATCH`` is another batch than
+the usual one.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import json
 import sys
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
 
+from benchmarks import cases, contenders
 from benchmarks.common import parser, print_machine, report
-from benchmarks.steps import CASES, Case, ringlet_step, torch_step
+from benchmarks.contenders import EAGER, OURS, OURS_BF16, Contender
+from benchmarks.served import FailedError, Served
 
-WORKERS: dict[str, Callable[[Case], Callable[[], object]]] = {
-    "Ringlet": ringlet_step,
-    "PyTorch contiguous": lambda case: torch_step(case, channels_last=False),
-    "PyTorch channels last": lambda case: torch_step(case, channels_last=True),
-}
-NUM_STEPS = 3
+COLUMNS = (
+    "network",
+    "batch",
+    "Ringlet MiB",
+    "Ringlet bf16 MiB",
+    "PyTorch MiB",
+    "times PyTorch",
+    "first run MiB",
+)
+MODELS = "vgg16_bn,unet@512:1,unet@512:2,unet@512:4,unet@512:12,resnet50@224:4"
+SECONDS = 900
 
 
 def main() -> None:
     """Measure and print."""
-    options = parser(__doc__, num_rounds=1, num_threads=None)
-    options.add_argument("--model", default="vgg16_bn", choices=sorted(CASES))
-    options.add_argument("--worker", choices=WORKERS, help="measure in this process and print bytes (used internally)")
-    given = options.parse_args()
-    if given.worker:
-        print(peak_growth(WORKERS[given.worker], CASES[given.model]()))
+    if sys.argv[1:2] == ["--serve"]:
+        contenders.run(json.loads(sys.argv[2]))
         return
-    print_machine(network=given.model)
-    with tempfile.TemporaryDirectory() as cache:
-        first = _run("Ringlet", given.model, cache)
-        peaks = {name: _run(name, given.model, cache) for name in WORKERS}
-    peaks["Ringlet, measuring algorithms"] = first
-    rival = min(value for name, value in peaks.items() if name.startswith("PyTorch"))
-    rows = [(name, f"{value / 2**20:.0f}", f"{value / rival:.2f} x") for name, value in peaks.items()]
-    report(given, "memory", ("engine", "peak MiB", "of PyTorch's least"), rows, bytes=peaks)
+    options = parser(__doc__, num_rounds=1, num_threads=None)
+    options.add_argument("--models", default=MODELS, help="comma list (default: %(default)s)")
+    given = options.parse_args()
+    print_machine()
+    kinds = (OURS, OURS_BF16, EAGER)
+    chosen = [contender for contender in contenders.available().values() if contender.kind in kinds]
+    rows, results = [], {}
+    for word in given.models.split(","):
+        name, _, batch = word.partition(":")
+        batch_size = int(batch) if batch else cases.make(name).batch_size
+        with tempfile.TemporaryDirectory() as cache:
+            first = peak_bytes(chosen[0], name, batch_size, cache)
+            peaks = {contender.name: peak_bytes(contender, name, batch_size, cache) for contender in chosen}
+        rows.append(row(name, batch_size, peaks, first))
+        results[f"{name} / {batch_size}"] = {**peaks, "first run": first}
+        print(f"  {name}, batch {batch_size}: {rows[-1][5]} PyTorch's", flush=True)
+    print()
+    report(given, "memory", COLUMNS, rows, num_keys=2, results=results)
 
 
-def peak_growth(make: Callable[[Case], Callable[[], object]], case: Case) -> int:
-    """Bytes by which the peak of resident memory rises above what is there after the libraries are loaded."""
-    from ringlet.models import zoo
-
-    tiny = Case("tiny", zoo.create("simplecnn", input_shape=(1, 8, 8), num_classes=10), 8)
-    make(tiny)()
-    baseline = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again
-    step = make(case)
-    for _ in range(NUM_STEPS):
-        step()
-    return _status("VmHWM") - baseline
-
-
-def _status(name: str) -> int:
-    """A size of this process in bytes (Linux)."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+def peak_bytes(contender: Contender, model: str, batch_size: int, cache: str) -> int:
+    """Measured in a process of its own."""
+    request = {"contender": contender.name, "model": model, "batch": batch_size, "threads": 1, "memory": True}
+    environment = {**contender.environment, "RINGLET_CACHE": cache}
+    served = Served("benchmarks.memory", request, num_threads=1, environment=environment)
+    try:
+        return int(served.answer(SECONDS)["bytes"])
+    except FailedError as error:
+        raise SystemExit(f"{model}, batch {batch_size}: {contender.name} failed: {error}") from None
+    finally:
+        served.close()
 
 
-def _run(worker: str, model: str, cache: str) -> int:
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "benchmarks.memory", "--worker", worker, "--model", model]
-    environment = os.environ | threads | {"RINGLET_CACHE": cache}
-    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+def row(name: str, batch_size: int, peaks: dict[str, int], first: int) -> tuple[object, ...]:
+    """The cells of one network."""
+    theirs = min(value for contender, value in peaks.items() if contender.startswith(f"{EAGER}, "))
+    bf16 = f"{peaks[OURS_BF16] / 2**20:.0f}" if OURS_BF16 in peaks else "-"
+    mib = (f"{value / 2**20:.0f}" for value in (theirs, first))
+    return name, batch_size, f"{peaks[OURS] / 2**20:.0f}", bf16, next(mib), f"{peaks[OURS] / theirs:.2f} x", next(mib)
 
 
 if __name__ == "__main__":

@@ -3,71 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ringlet.models import zoo
-from ringlet.models.spec import ModelSpec
+from benchmarks.cases import Case
 
 LEARNING_RATE = 1e-4
 
 
-@dataclass(frozen=True)
-class Case:
-    """A network with its batch."""
+def ringlet_bfloat16() -> Any:
+    """The type by which the native engine computes in bfloat16; None where it cannot."""
+    if find_spec("ringlet.kernels.bfloat16") is None:
+        return None
+    from ringlet.kernels import bfloat16
 
-    name: str
-    spec: ModelSpec
-    batch_size: int
-    loss: str = "categorical_cross_entropy"
-
-    @property
-    def gflop(self) -> float:
-        """Arithmetic of one step, counted as direct convolution."""
-        return self.spec.training_flops * self.batch_size / 1e9
-
-    def batch(self) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """Random images and targets, always the same ones."""
-        rng = np.random.default_rng(0)
-        inputs = rng.normal(size=(self.batch_size, *self.spec.input_shape)).astype(np.float32)
-        if self.loss == "binary_cross_entropy":
-            return inputs, (rng.random((self.batch_size, *self.spec.output_shape)) < 0.5).astype(np.float32)
-        return inputs, rng.integers(0, self.spec.output_shape[0], self.batch_size)
+    return bfloat16.BFLOAT16
 
 
-def simplecnn() -> Case:
-    """PyDTNN's example: 28x28 grey images, batch 64."""
-    return Case("simplecnn", zoo.create("simplecnn"), 64)
-
-
-def vgg16_bn() -> Case:
-    """CIFAR images, batch 32."""
-    return Case("vgg16_bn", zoo.create("vgg16_bn", input_shape=(3, 32, 32), num_classes=10), 32)
-
-
-def resnet18() -> Case:
-    """CIFAR images, batch 32."""
-    return Case("resnet18", zoo.create("resnet18", input_shape=(3, 32, 32), num_classes=10), 32)
-
-
-def unet(levels: int = 5) -> Case:
-    """128x128 images, batch 8; five times down and up, with 8, 16, 32, 64, 128 and at the bottom 256 filters."""
-    spec = zoo.create("unet", input_shape=(3, 128, 128), width=8, levels=levels)
-    return Case("unet", spec, 8, "binary_cross_entropy")
-
-
-CASES: dict[str, Callable[[], Case]] = {
-    "simplecnn": simplecnn,
-    "vgg16_bn": vgg16_bn,
-    "resnet18": resnet18,
-    "unet": unet,
-}
-
-
-def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -> Callable[[], float]:
+def ringlet_step(
+    case: Case, num_threads: int | None = None, comm: Any = None, dtype: Any = "float32"
+) -> Callable[[], float]:
     """A function that trains one step and gives its mean loss: exactly what ``ringlet train`` does per batch.
 
     With a communicator its workers train together, each on a batch of the case's size.
@@ -95,6 +53,7 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
         parameters=strategy.parameters,
         gradients=strategy.gradients,
         threads=num_threads,
+        dtype=dtype,
     )
     if strategy.comm.rank == 0:
         replica.initialize(0)
@@ -113,8 +72,11 @@ def ringlet_step(case: Case, num_threads: int | None = None, comm: Any = None) -
     return step
 
 
-def torch_step(case: Case, *, channels_last: bool) -> Callable[[], Any]:
-    """The same in PyTorch eager with fused Adam, from the same weights; gives the loss as a tensor."""
+def torch_step(case: Case, *, channels_last: bool, compiled: bool = False, bfloat16: bool = False) -> Callable[[], Any]:
+    """The same in PyTorch with fused Adam, from the same weights; gives the loss as a tensor.
+
+    ``compiled``: network and loss by ``torch.compile``. ``bfloat16``: under autocast, master weights in float32.
+    """
     import torch
     from torch import nn
 
@@ -126,14 +88,22 @@ def torch_step(case: Case, *, channels_last: bool) -> Callable[[], Any]:
     model.load(initialize(case.spec, 0, "float32"))
     model = model.to(memory_format=layout).train()
     inputs, targets = (torch.from_numpy(array) for array in case.batch())
-    inputs = inputs.contiguous(memory_format=layout)
+    if inputs.dim() == 4:
+        inputs = inputs.contiguous(memory_format=layout)
     binary = case.loss == "binary_cross_entropy"
     criterion = nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
+    precision = torch.autocast("cpu", torch.bfloat16) if bfloat16 else nullcontext()
+
+    def loss_of(inputs: Any, targets: Any) -> Any:
+        with precision:
+            return criterion(model(inputs), targets)
+
+    forward = torch.compile(loss_of) if compiled else loss_of
 
     def step() -> Any:
         optimizer.zero_grad(set_to_none=True)
-        loss = criterion(model(inputs), targets)
+        loss = forward(inputs, targets)
         loss.backward()
         optimizer.step()
         return loss.detach()

@@ -36,7 +36,7 @@ def main() -> None:
             for seed in range(given.rounds):
                 arguments = given.path, strategy, seed, given.epochs, given.threads
                 results.append(ringlet.run(train, *arguments, num_workers=num_workers)[0])
-    report(given, "strategies", COLUMNS, [_row(result) for result in results], results=results)
+    report(given, "strategies", COLUMNS, [_row(result) for result in results], num_keys=2, results=results)
 
 
 def train(path: str | None, strategy: str, seed: int, num_epochs: int, num_threads: int) -> dict[str, Any]:

@@ -9,8 +9,8 @@ All train the same network from the same weights and must reach the same ones.
 "apart" are workers without any exchange, "meeting" are workers that wait for each other in every step and exchange
 nothing: what any exchange could give at best; "DDP, meeting" the same under DDP, which copies gradients to buckets and
 back: what any process group could give at best. "memory kept" are processes that keep their memory as those with
-Ringlet do: what the exchange alone is worth shows against "DDP, gloo, memory kept". Horovod takes part where it is
-installed.
+Ringlet do: what the exchange alone is worth shows against "DDP, gloo, memory kept" ("DDP over ringlet, kept").
+Horovod takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import parser, print_machine, report, use_threads
-from benchmarks.steps import CASES, Case
+from benchmarks.cases import CASES, Case
+from benchmarks.common import parser, print_machine, print_table, report, use_threads
 from ringlet.bench.timing import time_calls, turns
 from ringlet.machine import versions
 
@@ -42,6 +42,19 @@ APART, MEETING, DDP_MEETING, GLOO, KEPT_GLOO, DDP, OPTIMIZER, KEPT_MEETING, HORO
     "Horovod",
 )
 WITH_RINGLET = (DDP, OPTIMIZER, KEPT_MEETING)
+COMPARED = {
+    "DDP over ringlet": (DDP, GLOO),
+    "ringlet.torch": (OPTIMIZER, GLOO),
+    "Gloo, kept": (KEPT_GLOO, GLOO),
+    "DDP over ringlet, kept": (DDP, KEPT_GLOO),
+    "ringlet.torch, kept": (OPTIMIZER, KEPT_GLOO),
+    "meeting": (MEETING, GLOO),
+    "meeting, kept": (KEPT_MEETING, GLOO),
+    "DDP, meeting": (DDP_MEETING, GLOO),
+    "apart": (APART, GLOO),
+    "Horovod": (HOROVOD, GLOO),
+}
+"""Columns: a way, and the one that it is compared with."""
 Step = Callable[[], object]
 
 
@@ -194,12 +207,20 @@ def main() -> None:
     rows, results = [], {}
     for model in given.models.split(","):
         rates = results[model] = compare(model, given.repeats, *arguments, num_workers=given.workers)
-        for way, values in rates.items():
-            ratios = [own / gloo for own, gloo in zip(values, rates[GLOO], strict=True)]
-            row = (_case(model).name, _case(model).batch_size, way, f"{median(values):,.0f}")
-            rows.append((*row, f"{median(ratios):.2f} x", f"{min(ratios):.2f} to {max(ratios):.2f}"))
-    columns = ("network", "local batch", "way", "images/s", "times DDP over Gloo", "by repeat")
-    report(given, "torch_training", columns, rows, results=results)
+        rows.append((_case(model).name, _case(model).batch_size, *_cells(rates)))
+        print_table(("way", "images/s"), [(way, f"{median(values):,.0f}") for way, values in rates.items()])
+    columns = ("network", "local batch", "Gloo images/s", *COMPARED)
+    report(given, "torch_training", columns, rows, num_keys=2, results=results)
+
+
+def _cells(rates: dict[str, list[float]]) -> list[str]:
+    """Images per second over Gloo, and how many times as many the other ways gave, with the range of the repeats."""
+    found = [f"{median(rates[GLOO]):,.0f}"]
+    for way, against in COMPARED.values():
+        ratios = [own / other for own, other in zip(rates.get(way, ()), rates[against], strict=False)]
+        spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+        found.append(f"{median(ratios):.2f} x{spread}" if ratios else "-")
+    return found
 
 
 if __name__ == "__main__":

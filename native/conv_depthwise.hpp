@@ -116,9 +116,18 @@ __attribute__((noinline)) void depthwise_rows(const ConvProblem& p, const Depthw
     const long down = p.rows.tap_step * p.in_row, left = columns.shift[0], middle = columns.shift[1], right = columns.shift[2];
     const bool plain = epilogue.plain();
     const V bias = splat<V>(epilogue.bias ? epilogue.bias[0] : T(0)), floor = splat<V>(epilogue.floor());
+    // In the same order everywhere: where in a vector a pixel lies must not matter.
+    const auto add_taps = [&](auto read) __attribute__((always_inline)) {
+        V sum = bias, more{};
+        unroll<Rows>([&](auto r) {
+            sum += factor[r * Columns] * read(r, std_integer<0>{});
+            more += factor[r * Columns + 1] * read(r, std_integer<1>{});
+            sum += factor[r * Columns + 2] * read(r, std_integer<2>{});
+        });
+        return sum + more;
+    };
     const auto at_end = [&](const T* source, T* target, long j) {
-        V sum = bias;
-        unroll<Rows * Columns>([&](auto i) { sum += factor[i] * columns.read(source + i / Columns * down, j, i % Columns); });
+        V sum = add_taps([&](auto r, auto s) { return columns.read(source + r * down, j, s); });
         const long count = columns.outputs(j);
         if (!plain) sum = epilogue.template with_memory<true>(target + j * Width, sum, count);
         store_part(target + j * Width, maximum(sum, floor), count);
@@ -128,14 +137,7 @@ __attribute__((noinline)) void depthwise_rows(const ConvProblem& p, const Depthw
         T* target = y + row * p.out_row;
         for (long j = 0; j < columns.inner_first; ++j) at_end(source, target, j);
         for (long at = columns.inner_first * Width; at < columns.inner_last * Width; at += Width) {
-            V sum = bias, more{};
-            unroll<Rows>([&](auto r) {
-                const T* line = source + r * down + at;
-                sum += factor[r * Columns] * load<V>(line + left);
-                more += factor[r * Columns + 1] * load<V>(line + middle);
-                sum += factor[r * Columns + 2] * load<V>(line + right);
-            });
-            sum += more;
+            V sum = add_taps([&](auto r, auto s) { return load<V>(source + r * down + at + (s == 0 ? left : (s == 1 ? middle : right))); });
             if (!plain) sum = epilogue.with_memory(target + at, sum);
             store(target + at, maximum(sum, floor));
         }

@@ -46,40 +46,109 @@ __attribute__((noinline)) void direct_tiles(long tiles, const TapList& taps, con
     }
 }
 
-// `count` elements of a row for all output channels. A few tiles at a time: their input stays in the first-level cache while the
-// channels pass, and short lists of taps pay for a call only together.
-template <typename T>
-inline void direct_row(const ConvProblem& p, const TapList& taps, long count, const T* x, const T* weight, T* y, long out_plane,
-                       const Epilogue<T>& epilogue) {
+// `count` elements of a row of one output channel with few taps, whose weights stay in registers.
+template <typename T, int Taps>
+__attribute__((noinline)) void single_row(const TapList& taps, long count, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
     constexpr int Width = kNativeWidth<T>;
-    const auto tiles_of = [&](auto tile, auto part, long start, long tiles, long left) {
-        constexpr int Vectors = decltype(tile)::value;
-        in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
-            direct_tiles<T, decltype(rows)::value, Vectors, decltype(part)::value == 1>(
-                tiles, taps, x + start, weight + channel * p.weight_out, p.weight_out, y + channel * out_plane + start, out_plane, epilogue,
-                channel, left);
-        });
-    };
-    const long run = taps.count <= 128 ? 8 : 1, whole = count / Width, left = count % Width;
-    const long vectors = whole + (left > 0 ? 1 : 0);
-    const auto last_of = [&](auto tile, long start) {
-        if (left > 0)
-            tiles_of(tile, std_integer<1>{}, start * Width, 1, left);
-        else
-            tiles_of(tile, std_integer<0>{}, start * Width, 1, 0);
-    };
-    long rest = vectors % 3;  // the last tiles: 2 + 2 rather than 3 + 1
-    if (rest == 0 && left > 0 && vectors > 0) rest = 3;
-    if (rest == 1 && vectors > 3) rest = 4;
-    const long triples = (vectors - rest) / 3;
-    for (long tile = 0; tile < triples; tile += run)
-        tiles_of(std_integer<3>{}, std_integer<0>{}, 3 * tile * Width, triples - tile < run ? triples - tile : run, 0);
-    const long start = 3 * triples;
-    if (rest == 4) tiles_of(std_integer<2>{}, std_integer<0>{}, start * Width, 1, 0);
-    if (rest == 3) last_of(std_integer<3>{}, start);
-    if (rest == 2 || rest == 4) last_of(std_integer<2>{}, start + rest - 2);
-    if (rest == 1) last_of(std_integer<1>{}, start);
+    using V = Vec<T, Width>;
+    V factor[Taps];
+    const T* source[Taps];
+    unroll<Taps>([&](auto i) { factor[i] = splat<V>(weight[taps.weight[i]]), source[i] = x + taps.input[i]; });
+    const bool plain = epilogue.plain();
+    const V bias = splat<V>(epilogue.bias ? epilogue.bias[0] : T(0)), floor = splat<V>(epilogue.floor());
+    long at = 0;
+    for (; at + Width <= count; at += Width) {
+        V sum{};
+        unroll<Taps>([&](auto i) { sum += factor[i] * load<V>(source[i] + at); });
+        sum += bias;  // last, as where results are written later
+        if (!plain) sum = epilogue.with_memory(y + at, sum);
+        store(y + at, maximum(sum, floor));
+    }
+    if (at == count) return;
+    V sum{};
+    unroll<Taps>([&](auto i) { sum += factor[i] * load_part<V>(source[i] + at, count - at); });
+    sum += bias;
+    if (!plain) sum = epilogue.template with_memory<true>(y + at, sum, count - at);
+    store_part(y + at, maximum(sum, floor), count - at);
 }
+
+// Calls the one for the number of taps; false if there are too many of them.
+template <typename T, int Taps = 9>
+inline bool single_row_of(const TapList& taps, long count, const T* x, const T* weight, T* y, const Epilogue<T>& epilogue) {
+    if (taps.count == Taps) {
+        single_row<T, Taps>(taps, count, x, weight, y, epilogue);
+        return true;
+    }
+    if constexpr (Taps > 1)
+        return single_row_of<T, Taps - 1>(taps, count, x, weight, y, epilogue);
+    else
+        return false;
+}
+
+// A row of outputs, cut into tiles, for all output channels.
+template <typename T>
+class DirectRow {
+    static constexpr int Width = kNativeWidth<T>;
+    static constexpr long kNearBytes = 512l << 10;  // what stays in the second-level cache
+
+  public:
+    const ConvProblem& p;
+    const TapList& taps;
+    const T *x, *weight;
+    T* y;
+    long out_plane;
+    const Epilogue<T>& epilogue;
+
+    // `count` elements.
+    void run(long count) const {
+        if (p.out_channels == 1 && single_row_of<T>(taps, count, x, weight, y, epilogue)) return;
+        // Many weights and a small image: every weight is read once. Otherwise the input of a few tiles stays in the first-level cache
+        // while all channels pass; short lists of taps pay for a call only together.
+        const long input_bytes = p.in_channels * count * long(sizeof(T)), weight_bytes = p.out_channels * taps.count * long(sizeof(T));
+        if (weight_bytes > kNearBytes && input_bytes <= kNearBytes)
+            in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
+                each_tile(count, [&](auto tile, auto part, long start, long tiles, long left) {
+                    tiles_of<decltype(rows)::value, decltype(tile)::value, decltype(part)::value == 1>(channel, start, tiles, left);
+                });
+            });
+        else
+            each_tile(count, [&](auto tile, auto part, long start, long tiles, long left) {
+                in_halving_tiles<kTileRows>(p.out_channels, [&](auto rows, long channel) {
+                    tiles_of<decltype(rows)::value, decltype(tile)::value, decltype(part)::value == 1>(channel, start, tiles, left);
+                });
+            });
+    }
+
+  private:
+    template <int Rows, int Vectors, bool Part>
+    void tiles_of(long channel, long start, long tiles, long left) const {
+        direct_tiles<T, Rows, Vectors, Part>(tiles, taps, x + start, weight + channel * p.weight_out, p.weight_out,
+                                             y + channel * out_plane + start, out_plane, epilogue, channel, left);
+    }
+
+    // Calls body(vectors of a tile, is part, first element, tiles side by side, elements of the last vector).
+    template <typename Body>
+    void each_tile(long count, Body body) const {
+        const long run = taps.count <= 128 ? 8 : 1, left = count % Width, vectors = (count + Width - 1) / Width;
+        const auto last_of = [&](auto tile, long start) {
+            if (left > 0)
+                body(tile, std_integer<1>{}, start * Width, 1l, left);
+            else
+                body(tile, std_integer<0>{}, start * Width, 1l, 0l);
+        };
+        long rest = vectors % 3;  // the last tiles: 2 + 2 rather than 3 + 1
+        if (rest == 0 && left > 0) rest = 3;
+        if (rest == 1 && vectors > 3) rest = 4;
+        const long triples = (vectors - rest) / 3;
+        for (long tile = 0; tile < triples; tile += run)
+            body(std_integer<3>{}, std_integer<0>{}, 3 * tile * Width, triples - tile < run ? triples - tile : run, 0l);
+        const long start = 3 * triples;
+        if (rest == 4) body(std_integer<2>{}, std_integer<0>{}, start * Width, 1l, 0l);
+        if (rest == 3) last_of(std_integer<3>{}, start);
+        if (rest == 2 || rest == 4) last_of(std_integer<2>{}, start + rest - 2);
+        if (rest == 1) last_of(std_integer<1>{}, start);
+    }
+};
 
 // Bands of rows of outputs; what is the same for all of them.
 template <typename T>
@@ -121,11 +190,11 @@ class DirectBands {
         const long pitch = input_.copied() ? input_.pitch() : p_.rows.in_step * p_.in_row;
         if (!one_run_) {
             for (long row = first; row < last; ++row)
-                direct_row<T>(p_, taps_, row_size(), input + (row - first) * pitch, w, y(row), out_plane, epilogue);
+                DirectRow<T>{p_, taps_, input + (row - first) * pitch, w, y(row), out_plane, epilogue}.run(row_size());
             return;
         }
         T* run = memory + input_.size();
-        direct_row<T>(p_, taps_, (last - first - 1) * pitch + row_size(), input, w, run, run_stride(), {});
+        DirectRow<T>{p_, taps_, input, w, run, run_stride(), {}}.run((last - first - 1) * pitch + row_size());
         for (long k = 0; k < p_.out_channels; ++k)
             for (long row = first; row < last; ++row)
                 epilogue.write_line(k, run + k * run_stride() + (row - first) * pitch, y(row) + k * out_plane, row_size());

@@ -83,54 +83,9 @@ void dense_multiply(long rows, long depth, long lanes, const T* a, long row_stri
     }
 }
 
-// Few samples fill no vector: vectors run along the inputs instead, and every row of the weights is read once, front to back.
+// In the data gradient few samples would fill no vector, and columns of the weights are far apart: vectors run along the inputs instead,
+// and every row of the weights is read once, front to back. The sums have the same order as in dense_multiply.
 constexpr long kFewLanes = 8;
-constexpr int kSamplesAtOnce = 4;
-
-// sums[row][sample] = the products of Rows rows of A with Samples rows of x, both `depth` long.
-template <typename T, int Rows, int Samples>
-__attribute__((noinline)) void dot_tile(long depth, const T* a, const T* x, long x_stride, T* sums) {
-    constexpr int Width = kNativeWidth<T>;
-    using V = Vec<T, Width>;
-    V acc[Rows][Samples] = {};
-    const auto add = [&](auto part, long at, long count) {
-        constexpr bool Part = decltype(part)::value == 1;
-        V right[Samples];
-        const auto get = [&](const T* from) { return Part ? load_part<V>(from + at, count) : load<V>(from + at); };
-        unroll<Samples>([&](auto j) { right[j] = get(x + j * x_stride); });
-        unroll<Rows>([&](auto i) {
-            const V left = get(a + i * depth);
-            unroll<Samples>([&](auto j) { acc[i][j] += left * right[j]; });
-        });
-    };
-    long at = 0;
-    for (; at + Width <= depth; at += Width) add(std_integer<0>{}, at, Width);
-    if (at < depth) add(std_integer<1>{}, at, depth - at);
-    unroll<Rows>([&](auto i) { unroll<Samples>([&](auto j) { sums[i * Samples + j] = horizontal_sum<T, Width>(acc[i][j]); }); });
-}
-
-template <typename T>
-void dense_forward_few(long outputs, long inputs, long lanes, const T* x, const T* weight, const T* bias, T* y, bool relu) {
-    constexpr int Rows = 4;
-    T* samples = scratch_array<T>(kScratchShared0, inputs * lanes);
-    transpose(inputs, lanes, x, lanes, samples, inputs);
-    const long blocks = (outputs + Rows - 1) / Rows;
-#pragma omp parallel for schedule(static) num_threads(num_threads()) if (outputs * inputs * lanes > 65536)
-    for (long block = 0; block < blocks; ++block)
-        in_halving_tiles<Rows>(outputs - block * Rows < Rows ? outputs - block * Rows : Rows, [&](auto rows, long offset) {
-            const long row = block * Rows + offset;
-            in_halving_tiles<kSamplesAtOnce>(lanes, [&](auto count, long lane) {
-                constexpr int Samples = decltype(count)::value;
-                T sums[rows * Samples];
-                dot_tile<T, decltype(rows)::value, Samples>(inputs, weight + row * inputs, samples + lane * inputs, inputs, sums);
-                for (int i = 0; i < rows; ++i)
-                    for (int j = 0; j < Samples; ++j) {
-                        const T value = sums[i * Samples + j] + (bias ? bias[row + i] : T(0));
-                        y[(row + i) * lanes + lane + j] = relu && value < T(0) ? T(0) : value;
-                    }
-            });
-        });
-}
 
 // target[j] += the sum over Rows rows of dy[row] * weight[row][j], for one sample.
 template <typename T, int Rows>
@@ -174,7 +129,6 @@ void dense_backward_data_few(long outputs, long inputs, long lanes, const T* dy,
 
 template <typename T>
 void dense_forward(long outputs, long inputs, long lanes, const T* x, const T* weight, const T* bias, T* y, bool relu) {
-    if (lanes <= kFewLanes) return dense_forward_few(outputs, inputs, lanes, x, weight, bias, y, relu);
     dense_multiply<T>(outputs, inputs, lanes, weight, inputs, 1, x, y, {bias, false, relu});
 }
 

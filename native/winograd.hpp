@@ -64,12 +64,13 @@ struct Transform<4> {
         const V d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step], d5 = d[5 * step];
         const V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1;
         const V even2 = d4 - d2, odd2 = 2.0f * (d3 - d1);
-        o[0] = 4.0f * d0 - 5.0f * d2 + d4;
+        // Sums of one product each: compilers must not choose, here and there differently, which of two they fuse.
+        o[0] = (4.0f * d0 + d4) - 5.0f * d2;
         o[out] = even + odd;
         o[2 * out] = even - odd;
         o[3 * out] = even2 + odd2;
         o[4 * out] = even2 - odd2;
-        o[5 * out] = 4.0f * d1 - 5.0f * d3 + d5;
+        o[5 * out] = (4.0f * d1 + d5) - 5.0f * d3;
     }
     template <typename V>
     static inline void output(const V* d, int step, V* o, int out) {
@@ -83,7 +84,7 @@ struct Transform<4> {
     template <typename V>
     static inline void output_adjoint(const V* d, int step, V* o, int out) {
         const V even1 = d[0] + d[2 * step], odd1 = d[step] + d[3 * step];
-        const V even2 = d[0] + 4.0f * d[2 * step], odd2 = 2.0f * d[step] + 8.0f * d[3 * step];
+        const V even2 = d[0] + 4.0f * d[2 * step], odd2 = 2.0f * (d[step] + 4.0f * d[3 * step]);
         o[0] = d[0];
         o[out] = even1 + odd1;
         o[2 * out] = even1 - odd1;

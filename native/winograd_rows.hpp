@@ -90,7 +90,8 @@ class TileRows {
         if (left >= 0 && left + Pixels <= g_.width)
             run([](int, const T* at) { return load<V>(at); });
         else
-            run([&](int i, const T* at) { return left + i >= 0 && left + i < g_.width ? load<V>(at) : V{}; });
+            // In a register, or products would move into the branches, where they cannot be fused as elsewhere.
+            run([&](int i, const T* at) { return in_register(left + i >= 0 && left + i < g_.width ? load<V>(at) : V{}); });
         return place;
     }
 

@@ -1,24 +1,24 @@
-"""Tables of the documentation, written from the code: ``python scripts/update_docs.py [--check]``.
+"""Tables and figures of the documentation, written from the code: ``python scripts/update_docs.py [--check]``.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` in a page of ``docs/`` or the README; all else is
-left alone. Between ``<!-- benchmark: NAME -->`` and ``<!-- end -->`` stands the newest result of a benchmark in
-``benchmarks/results``, with its date and machine. With ``--check`` nothing is written, and a table that no longer tells
-the truth is an error.
+left alone. What benchmarks measured stands between ``<!-- benchmark: NAME -->`` and ``<!-- end -->`` or, within a
+sentence, in ``<!-- figure: … -->``: see ``figures.py``. With ``--check`` nothing is written, and a table that no longer
+tells the truth is an error; so is a number that looks measured and was typed.
 """
 
 from __future__ import annotations
 
-import json
+import ast
 import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
+from figures import allowed_figures, benchmark_table, typed_figures, with_figures
 from pydantic_core import PydanticUndefined
 
 from ringlet import errors, optim
@@ -35,38 +35,38 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PIN = re.compile(r"^([\w-]+)==(\S+)$", re.MULTILINE)
 LEAST = re.compile(r"([\w-]+)(?:\[\w+\])?>=(\S+)")
-BLOCK = re.compile(r"(<!-- (table|benchmark): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-RESULTS = ROOT / "benchmarks" / "results"
+BLOCK = re.compile(r"(<!-- (table|benchmark): ([^\n]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> None:
     """Rewrite or check every page."""
-    stale = []
-    for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
+    checks = "--check" in sys.argv[1:]
+    stale, typed, allowed = [], [], allowed_figures()
+    pages = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+    for page in pages:
         text = page.read_text(encoding="utf-8")
         fresh = BLOCK.sub(lambda match: f"{match[1]}{_content(match[2], match[3])}{match[4]}", text)
+        fresh = with_figures(fresh)
         if fresh != text:
             stale.append(page.name)
-            if "--check" not in sys.argv[1:]:
+            if not checks:
                 page.write_text(fresh, encoding="utf-8")
-    if stale and "--check" in sys.argv[1:]:
-        sys.exit(f"tables in docs/ are not those of the code ({', '.join(stale)}): run `make docs`")
+        typed += typed_figures(str(page.relative_to(ROOT)), fresh, allowed)
+    known = {str(page.relative_to(ROOT)) for page in pages}
+    typed += [
+        f"allowed_figures.toml: there is no page {entry['page']}" for entry in allowed if entry["page"] not in known
+    ]
+    if stale and checks:
+        sys.exit(f"tables in docs/ are not those of the code and the results ({', '.join(stale)}): run `make docs`")
+    if typed:
+        sys.exit(
+            "figures that were typed; take them from a benchmark (<!-- figure: … -->) or, if they are not measured, "
+            "add them to scripts/allowed_figures.toml:\n" + "\n".join(typed)
+        )
 
 
-def _content(kind: str, name: str) -> str:
-    return TABLES[name]() if kind == "table" else benchmark_table(name)
-
-
-def benchmark_table(name: str, results: Path = RESULTS) -> str:
-    """The newest result of a benchmark, and what it was measured with."""
-    files = sorted(results.glob(f"{name}-????-??-??.json"))
-    if not files:
-        sys.exit(f"no results of the benchmark '{name}' in {results}: run `python -m benchmarks.{name}`")
-    found = json.loads(files[-1].read_text(encoding="utf-8"))
-    day, machine = date.fromisoformat(found["date"]), found["machine"]
-    told = f"{machine['processor']}, {machine['cores']} cores, {machine['instruction_set']}"
-    caption = f"{day.day} {day:%B %Y}, {told}: `python -m benchmarks.{name}`."
-    return f"{_table(found['columns'], found['rows'])}\n{caption}\n"
+def _content(kind: str, request: str) -> str:
+    return TABLES[request]() if kind == "table" else benchmark_table(request)
 
 
 def zoo_table() -> str:
@@ -210,7 +210,20 @@ def errors_table() -> str:
     return _table(("exception of `ringlet.errors`", "exit code", "meaning"), sorted(rows, key=lambda row: row[1]))
 
 
+def benchmarks_table() -> str:
+    """Every part of ``python -m benchmarks``: what it measures, and how long it may take."""
+    sys.path.insert(0, str(ROOT))
+    parts = import_module("benchmarks.__main__").PARTS
+    rows = []
+    for name, part in parts.items():
+        module = ast.parse((ROOT / "benchmarks" / f"{name.partition('.')[0]}.py").read_text(encoding="utf-8"))
+        summary = (ast.get_docstring(module) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
+        rows.append((f"`{name}`", summary, f"`python -m benchmarks.{part.words}`", f"{part.minutes:g}"))
+    return _table(("part", "what it measures", "command", "at most, minutes"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "benchmarks": benchmarks_table,
     "zoo": zoo_table,
     "options": options_table,
     "optimizers": optimizers_table,

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from checks_common import expect_error, is_one_machine
 
-from ringlet.bench.measurement import Ringlet, known_collectives, measure
+from ringlet.bench.contenders import Ringlet
+from ringlet.bench.measurement import known_collectives, measure
 from ringlet.comm import arrays
 from ringlet.comm.channel import Channel
 from ringlet.comm.collective import Array, Collective, register

@@ -143,11 +143,6 @@ def test_time_of_a_pass_has_a_fixed_part_where_two_batches_were_measured():
     assert measured(passes={1: [1.0]}).pass_seconds(1, 16) == pytest.approx(0.5)
 
 
-def test_small_batches_of_the_native_engine_cost_a_whole_vector():
-    machine = measured(lanes=True, passes={1: [1.0]})
-    assert machine.pass_seconds(1, 1) == machine.pass_seconds(1, 8) == pytest.approx(0.25)
-
-
 def test_points_are_joined_by_lines():
     points = [(10, 1.0), (20, 3.0)]
     assert [interpolate(points, place) for place in (0, 10, 15, 20, 40)] == pytest.approx([1.0, 1.0, 2.0, 3.0, 6.0])

@@ -93,7 +93,7 @@ class Variant:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"name": self.name, "median": self.median, "best": self.best, "rounds": self.seconds}
+        return {"name": self.name, **estimate(self.seconds).to_dict()}
 
 
 def take_turns(

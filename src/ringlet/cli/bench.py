@@ -1,4 +1,4 @@
-"""``ringlet bench``: how fast workers exchange data, beside plain MPI and Gloo on the same workers."""
+"""``ringlet bench``: how fast workers exchange data, beside plain MPI, Gloo and DeepSpeed on the same workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bench(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON document on stdout")] = False,
 ) -> int:
-    """Measure latency and bandwidth of collectives by size, beside plain MPI and Gloo where they are present.
+    """Measure latency and bandwidth of collectives by size, beside MPI, Gloo and DeepSpeed where they are present.
 
     Contenders take turns on the same workers; without -n there are two. "shared arrays" is what synchronous training
     does: the data already lie in memory that all workers of a machine share. In brackets: how many times as long as
@@ -84,7 +84,8 @@ def _collectives(text: str) -> list[str]:
 
 
 def _measure_and_report(collectives: list[str], sizes: list[int], rounds: int, plot: Path | None, json: bool) -> None:
-    from ringlet.bench.measurement import contenders, measure, takes_data
+    from ringlet.bench.contenders import contenders
+    from ringlet.bench.measurement import measure, takes_data
     from ringlet.comm import world
 
     comm = world.communicator()

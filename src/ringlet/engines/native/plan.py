@@ -114,7 +114,7 @@ class Plan:
     @cached_property
     def inference_calls(self) -> tuple[BoundCall, ...]:
         """The calls of ``evaluation`` with their arrays and chosen algorithms."""
-        return self._tuned(self._programs["inference"])
+        return self._tuned(self._programs["inference"], any_batch=True)
 
     @cached_property
     def _num_forward(self) -> int:
@@ -123,23 +123,23 @@ class Plan:
     def _bind(self, calls: Iterable[BoundCall]) -> tuple[Action, ...]:
         return bind(self._kernels, self.context, calls)
 
-    def _tuned(self, program: Program) -> tuple[BoundCall, ...]:
+    def _tuned(self, program: Program, *, any_batch: bool = False) -> tuple[BoundCall, ...]:
         """Give every convolution its algorithm. Measuring leaves zeros in the arena and in gradients it has written."""
         calls = [
             (call.kernel, self._arena.arrays(call.arguments, program.offsets), call.options) for call in program.calls
         ]
         convolutions = [call for call in calls if call[0] in CONVOLUTIONS]
-        chosen = iter(self._choose(convolutions, program.num_bytes))
+        chosen = iter(self._choose(convolutions, program.num_bytes, any_batch=any_batch))
         return tuple(
             (kernel, arrays, options | {"algorithm": next(chosen)} if kernel in CONVOLUTIONS else options)
             for kernel, arrays, options in calls
         )
 
-    def _choose(self, convolutions: list[BoundCall], num_bytes: int) -> list[str]:
-        if not self._tuner.must_measure(convolutions):
-            return self._tuner.choose(convolutions)
+    def _choose(self, convolutions: list[BoundCall], num_bytes: int, *, any_batch: bool) -> list[str]:
+        if not self._tuner.must_measure(convolutions, any_batch=any_batch):
+            return self._tuner.choose(convolutions, any_batch=any_batch)
         with self._arena.ordinary_numbers(num_bytes):
-            chosen = self._tuner.choose(convolutions)
+            chosen = self._tuner.choose(convolutions, any_batch=any_batch)
         if any(kernel == "conv2d_backward_weight" for kernel, _, _ in convolutions):
             self._gradients.fill(0)
         return chosen

@@ -56,6 +56,9 @@ _MANY_CHANNELS = 64
 _VECTOR = 16
 """Elements of the widest vectors; the rule must not depend on the machine."""
 
+_LEAST_ELEMENTS = 24
+"""With fewer tiles than that, transforming the filters costs Winograd as much as if there were so many."""
+
 ConvolutionCall = tuple[str, list[Any], dict[str, Any]]
 """Kernel, arrays, options."""
 
@@ -76,30 +79,30 @@ class Tuner:
         switched_off = os.environ.get(ENVIRONMENT_VARIABLE, "").lower() in ("off", "0", "no", "false")
         self._measures = tuning == "measured" and not switched_off
 
-    def must_measure(self, calls: Sequence[ConvolutionCall]) -> bool:
+    def must_measure(self, calls: Sequence[ConvolutionCall], *, any_batch: bool = False) -> bool:
         """Whether :meth:`choose` would run kernels on the arrays of ``calls``."""
-        return bool(self._unknown(calls))
+        return bool(self._unknown(calls, any_batch))
 
-    def choose(self, calls: Sequence[ConvolutionCall]) -> list[str]:
-        """An algorithm for each convolution call, given as (kernel, arrays, options)."""
+    def choose(self, calls: Sequence[ConvolutionCall], *, any_batch: bool = False) -> list[str]:
+        """An algorithm for each convolution call, given as (kernel, arrays, options).
+
+        With ``any_batch`` it is the same for every batch size, so that a sample's prediction does not depend on it.
+        """
         if self._kernels.name == "reference":
             return ["direct"] * len(calls)
         if not self._measures:
-            return [heuristic(Geometry(*call), exact=self._exact) for call in calls]
-        found = {
-            key: self._fastest(applicable(Geometry(*call), exact=self._exact), *call)
-            for key, call in self._unknown(calls).items()
-        }
+            return [heuristic(Geometry(*call, any_batch=any_batch), exact=self._exact) for call in calls]
+        found = {key: self._fastest(call, any_batch) for key, call in self._unknown(calls, any_batch).items()}
         if found:
             unusable = {key: _memory[key] for key in found if key in _memory}
             _memory.update(settle(cache_path(), found, unusable))
-        return [_memory[self._key(call)] for call in calls]
+        return [_memory[self._key(call, any_batch)] for call in calls]
 
-    def _unknown(self, calls: Sequence[ConvolutionCall]) -> dict[str, ConvolutionCall]:
+    def _unknown(self, calls: Sequence[ConvolutionCall], any_batch: bool) -> dict[str, ConvolutionCall]:
         """Calls without a usable entry in memory or in the file, by key."""
         if self._kernels.name == "reference" or not self._measures:
             return {}
-        by_key = {self._key(call): call for call in calls}
+        by_key = {self._key(call, any_batch): call for call in calls}
         if not _memory.keys() >= by_key.keys():
             _memory.update(_read(cache_path()) | _memory)
         return {
@@ -108,12 +111,14 @@ class Tuner:
             if _memory.get(key) not in applicable(Geometry(*call), exact=self._exact)
         }
 
-    def _key(self, call: ConvolutionCall) -> str:
-        return f"{self._prefix}:{Geometry(*call).key}"
+    def _key(self, call: ConvolutionCall, any_batch: bool) -> str:
+        return f"{self._prefix}:{Geometry(*call, any_batch=any_batch).key}"
 
-    def _fastest(self, candidates: Sequence[str], kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> str:
+    def _fastest(self, call: ConvolutionCall, any_batch: bool) -> str:
         """Candidates take turns, so that a busy moment of the machine does not decide between them."""
-        likely = heuristic(Geometry(kernel, arrays, options), exact=self._exact)
+        kernel, arrays, options = call
+        geometry = Geometry(*call, any_batch=any_batch)
+        candidates, likely = applicable(geometry, exact=self._exact), heuristic(geometry, exact=self._exact)
         if len(candidates) == 1:
             return likely
         function = getattr(self._kernels, kernel)
@@ -124,10 +129,10 @@ class Tuner:
             if len(rivals) == 1:
                 break
             for algorithm in rivals:
-                call = partial(function, *arrays, **(options | {"algorithm": algorithm}))
-                first = _time(call)
+                attempt = partial(function, *arrays, **(options | {"algorithm": algorithm}))
+                first = _time(attempt)
                 again = run == 0 and first < _SHORT_RUN
-                times[algorithm] = min(times[algorithm], first, _time(call) if again else first)
+                times[algorithm] = min(times[algorithm], first, _time(attempt) if again else first)
             if run > 0 and min(times.values()) * (run + 1) > _STEADY:
                 break
         fastest = min(times, key=times.__getitem__)
@@ -135,24 +140,28 @@ class Tuner:
 
 
 class Geometry:
-    """The shapes of a convolution call, whichever of the three passes it is."""
+    """The shapes of a convolution call, whichever of the three passes it is; with ``any_batch`` those of one vector."""
 
-    def __init__(self, kernel: str, arrays: Sequence[Any], options: dict[str, Any]) -> None:
+    def __init__(self, kernel: str, arrays: Sequence[Any], options: dict[str, Any], *, any_batch: bool = False) -> None:
         self.kernel = kernel
-        image, weight, pixels = _roles(kernel, arrays)
-        self.image: tuple[int, ...] = image.shape
-        self.weight: tuple[int, ...] = weight.shape
-        self.output: tuple[int, ...] = pixels.shape
+        roles = _roles(kernel, arrays)
+        image, weight, pixels = (array.shape for array in roles)
+        if any_batch:
+            image, pixels = (*image[:3], _VECTOR), (*pixels[:3], _VECTOR)
+        self.image: tuple[int, ...] = image
+        self.weight: tuple[int, ...] = weight
+        self.output: tuple[int, ...] = pixels
         self.padding: tuple[int, int] = options["padding"]
         self.stride, self.dilation, self.groups = options["stride"], options["dilation"], options["groups"]
-        single_pixels = weight.shape[2:] == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
-        lanes = math.prod(image.shape[1:]) if single_pixels else image.shape[-1]
+        single_pixels = weight[2:] == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
+        lanes = math.prod(image[1:]) if single_pixels else image[-1]
         unit = 2 if kernel == "conv2d_backward_weight" else _LANES_OF_PAIRS
-        self.in_pairs = image.dtype == BFLOAT16 and self.groups == 1 and lanes % unit == 0
+        self.in_pairs = roles[0].dtype == BFLOAT16 and self.groups == 1 and lanes % unit == 0
         """Whether products are products of pairs; other convolutions in bfloat16 are computed as floats."""
         names = ("stride", "padding", "dilation", "groups")  # relu and accumulate do not change which is fastest
         rest = ",".join(f"{name}={options[name]}" for name in names)
-        self.key = f"{kernel}:{image.shape}:{weight.shape}:{pixels.shape}:{rest}".replace(" ", "")
+        batch = ":any batch" if any_batch else ""
+        self.key = f"{kernel}:{image}:{weight}:{pixels}:{rest}{batch}".replace(" ", "")
 
     def taps_inside(self) -> float:
         """How many taps of an output pixel lie in the image and not in its padding, on average."""
@@ -181,15 +190,13 @@ def heuristic(geometry: Geometry, *, exact: bool) -> str:
     algorithms take about the same time.
     """
     candidates = applicable(geometry, exact=exact)
-    taps, channels = geometry.taps_inside(), min(geometry.weight[:2])
-    if geometry.in_pairs and geometry.kernel != "conv2d_backward_weight":
-        taps = math.prod(geometry.weight[2:])  # there matrix products multiply padding
-    if "winograd_rows" in candidates and _suits_rows(geometry) and not (geometry.in_pairs and channels >= 16):
+    by_pairs = geometry.in_pairs and min(geometry.weight[:2]) >= 16
+    if "winograd_rows" in candidates and _suits_rows(geometry) and not by_pairs:
         return "winograd_rows"
     if "winograd4" in candidates and _enough_channels_for_winograd(geometry):
         name, multiplications = _winograd(geometry)
-        limit = 1.0 if geometry.kernel == "conv2d_backward_weight" else 0.75
-        if multiplications <= limit * taps:
+        is_weight = geometry.kernel == "conv2d_backward_weight"  # which alone can leave out what lies in the padding
+        if multiplications <= (geometry.taps_inside() if is_weight else 0.75 * math.prod(geometry.weight[2:])):
             return name
     if geometry.in_pairs and max(geometry.weight[:2]) >= 16:
         return "gemm"
@@ -226,8 +233,8 @@ def _winograd(geometry: Geometry) -> tuple[str, float]:
     _, height, width, lanes = geometry.output
     costs = {}
     for name, size, points in (("winograd2", 2, 16), ("winograd4", 4, 36)):
-        elements = -(-height // size) * -(-width // size) * lanes
-        costs[name] = points * -(-elements // _VECTOR) * _VECTOR / (height * width * lanes)
+        elements = -(-(-(-height // size) * -(-width // size) * lanes) // _VECTOR) * _VECTOR
+        costs[name] = points * max(elements, _LEAST_ELEMENTS) / (height * width * lanes)
     name = min(costs, key=lambda name: costs[name])
     return name, costs[name]
 

@@ -1,6 +1,6 @@
 """What the innermost loops of the kernels for 64-bit ARM consist of: counts of instructions, for want of a processor.
 
-    python -m benchmarks.inner_loops OBJECT_FILE 'multiply_tile<float, 4, 8, 3>'
+    python scripts/inner_loops.py OBJECT_FILE 'multiply_tile<float, 4, 8, 3>'
 
 ``make test-arm64`` leaves object files in build/arm64/cmake/CMakeFiles/kernels_generic.dir/native. For every function
 whose name contains the text: of its innermost loops the one with most multiplications. What is loaded from and stored
@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-from benchmarks.common import print_table
 
 COLUMNS = ("multiplications", "vector loads, broadcasts", "from the stack", "to the stack", "other", "all")
 
@@ -57,14 +56,15 @@ def main() -> None:
     options.add_argument("--objdump", default="aarch64-linux-gnu-objdump", help="(default: %(default)s)")
     given = options.parse_args()
     command = [given.objdump, "-d", "-C", "--no-show-raw-insn", str(given.file)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 (the user names the program)
     rows = []
     for name, body in functions(text):
         loop = main_loop(body)
         if any(part in name for part in given.names) and loop:
             counts = count(loop)
             rows.append((short(name), *(counts[column] for column in COLUMNS[:-1]), len(loop)))
-    print_table(("function", *COLUMNS), rows)
+    for row in (("function", *COLUMNS), ("---", *["---:"] * len(COLUMNS)), *rows):
+        sys.stdout.write("| " + " | ".join(map(str, row)) + " |\n")
 
 
 def functions(text: str) -> Iterator[tuple[str, list[Instruction]]]:

@@ -1,0 +1,7 @@
+"""Makes the benchmarks and the scripts of the documentation importable."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
