@@ -5,6 +5,7 @@
 #include "elementwise.hpp"
 #include "kernels.hpp"
 #include "losses.hpp"
+#include "mixed.hpp"
 #include "normalization.hpp"
 #include "pooling.hpp"
 #include "tree.hpp"
@@ -54,7 +55,7 @@ Kernels<T> table_of() {
 }
 
 const KernelTable& kernel_table() {
-    static const KernelTable table{RINGLET_TEXT(RINGLET_ISA), table_of<float>(), table_of<double>(), combine, copy_bytes};
+    static const KernelTable table{RINGLET_TEXT(RINGLET_ISA), table_of<float>(), table_of<double>(), mixed_kernels(), combine, copy_bytes};
     return table;
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ namespace ringlet {
 namespace x86_64_v2 { const KernelTable& kernel_table(); }
 namespace x86_64_v3 { const KernelTable& kernel_table(); }
 namespace x86_64_v4 { const KernelTable& kernel_table(); }
+namespace x86_64_v4_bf16 { LayerKernels<bfloat16> mixed_kernels(); }
 namespace generic { const KernelTable& kernel_table(); }
 
 namespace {
@@ -32,6 +34,19 @@ namespace {
 using In = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Pair = std::pair<long, long>;
+
+#ifdef RINGLET_HAS_x86_64_v4_bf16
+// Instructions for bfloat16 change mixed precision alone.
+const KernelTable& table_with_bf16() {
+    static const KernelTable table = [] {
+        KernelTable made = x86_64_v4::kernel_table();
+        made.instruction_set = "x86_64_v4_bf16";
+        made.mixed = x86_64_v4_bf16::mixed_kernels();
+        return made;
+    }();
+    return table;
+}
+#endif
 
 std::vector<const KernelTable*> supported_tables() {
     std::vector<const KernelTable*> tables;
@@ -43,6 +58,9 @@ std::vector<const KernelTable*> supported_tables() {
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 #else
     const bool v2 = false, v3 = false, v4 = false;
+#endif
+#ifdef RINGLET_HAS_x86_64_v4_bf16
+    if (v4 && __builtin_cpu_supports("avx512bf16")) tables.push_back(&table_with_bf16());
 #endif
 #ifdef RINGLET_HAS_x86_64_v4
     if (v4) tables.push_back(&x86_64_v4::kernel_table());
@@ -81,7 +99,25 @@ std::vector<std::string> instruction_sets() {
     return names;
 }
 
-// Calls body(kernels, number) with the kernels of the array's dtype.
+// How NumPy's arrays look here; bfloat16, which it does not know, comes as bits.
+template <typename T>
+bool has_dtype(nb::dlpack::dtype dtype) {
+    if constexpr (std::is_same_v<T, bfloat16>)
+        return dtype == nb::dtype<uint16_t>();
+    else
+        return dtype == nb::dtype<T>();
+}
+
+// Calls body(kernels, number) with the kernels of the dtype of an activation.
+template <typename Array, typename Body>
+auto by_activation(const Array& array, Body body) {
+    if (has_dtype<bfloat16>(array.dtype())) return body(current->mixed, bfloat16{});
+    if (array.dtype() == nb::dtype<float>()) return body(static_cast<const LayerKernels<float>&>(current->single), float{});
+    if (array.dtype() == nb::dtype<double>()) return body(static_cast<const LayerKernels<double>&>(current->twice), double{});
+    throw nb::value_error("expected a float32, float64 or bfloat16 array");
+}
+
+// The same for parameters.
 template <typename Array, typename Body>
 auto by_dtype(const Array& array, Body body) {
     if (array.dtype() == nb::dtype<float>()) return body(current->single, float{});
@@ -91,7 +127,7 @@ auto by_dtype(const Array& array, Body body) {
 
 template <typename T>
 const T* read(const In& array) {
-    require(array.dtype() == nb::dtype<T>(), "all floating arrays of one call must have the same dtype");
+    require(has_dtype<T>(array.dtype()), "all floating arrays of one call must have the same dtype");
     return static_cast<const T*>(array.data());
 }
 
@@ -102,7 +138,7 @@ const T* read_optional(const In& array) {
 
 template <typename T>
 T* write(const Out& array) {
-    require(array.dtype() == nb::dtype<T>(), "all floating arrays of one call must have the same dtype");
+    require(has_dtype<T>(array.dtype()), "all floating arrays of one call must have the same dtype");
     return static_cast<T*>(array.data());
 }
 
@@ -205,12 +241,12 @@ void pack(In samples, Out out) {
     const long lanes = extent(out, out.ndim() - 1), n = extent(samples, 0);
     const long features = size_of(out) / (lanes > 0 ? lanes : 1);
     require(n <= lanes && size_of(samples) == n * features, "samples (n, *shape) do not fit out (*shape, lanes)");
-    by_dtype(out, [&](const auto& k, auto number) {
+    by_activation(out, [&](const auto& k, auto number) {
         using T = decltype(number);
         if (samples.dtype() == nb::dtype<uint8_t>())
             k.pack_bytes(static_cast<const uint8_t*>(samples.data()), n, features, lanes, write<T>(out));
         else
-            k.pack(read<T>(samples), n, features, lanes, write<T>(out));
+            k.pack(read<Number<T>>(samples), n, features, lanes, write<T>(out));
     });
 }
 
@@ -218,16 +254,16 @@ void unpack(In activations, Out out) {
     const long lanes = extent(activations, activations.ndim() - 1), n = extent(out, 0);
     const long features = size_of(activations) / (lanes > 0 ? lanes : 1);
     require(n <= lanes && size_of(out) == n * features, "out (n, *shape) does not fit activations (*shape, lanes)");
-    by_dtype(out, [&](const auto& k, auto number) {
+    by_activation(activations, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.unpack(read<T>(activations), n, features, lanes, write<T>(out));
+        k.unpack(read<T>(activations), n, features, lanes, write<Number<T>>(out));
     });
 }
 
 void add(In a, In b, Out out) {
     require_same_shape(a, b);
     require_same_shape(a, out);
-    by_dtype(out, [&](const auto& k, auto number) {
+    by_activation(out, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.add(read<T>(a), read<T>(b), write<T>(out), size_of(out));
     });
@@ -238,9 +274,9 @@ void conv2d_forward(In x, In weight, In bias, Out y, Pair stride, Pair padding, 
     const ConvAlgorithm by = algorithm_of(algorithm);
     const ConvShape s = conv_shape(x, weight, y, stride, padding, dilation, groups, by);
     require(!bias.is_valid() || size_of(bias) == s.filters, "bias must have one element per filter");
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.conv2d_forward(s, read<T>(x), read<T>(weight), read_optional<T>(bias), write<T>(y), relu, by);
+        k.conv2d_forward(s, read<T>(x), read<Number<T>>(weight), read_optional<Number<T>>(bias), write<T>(y), relu, by);
     });
 }
 
@@ -248,36 +284,36 @@ void conv2d_backward_data(In dy, In weight, Out dx, In mask, Pair stride, Pair p
     const ConvAlgorithm by = algorithm_of(algorithm);
     const ConvShape s = conv_shape(dx, weight, dy, stride, padding, dilation, groups, by);
     if (mask.is_valid()) require_same_shape(dx, mask);
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.conv2d_backward_data(s, read<T>(dy), read<T>(weight), write<T>(dx), read_optional<T>(mask), accumulate, by);
+        k.conv2d_backward_data(s, read<T>(dy), read<Number<T>>(weight), write<T>(dx), read_optional<T>(mask), accumulate, by);
     });
 }
 
 void conv2d_backward_weight(In x, In dy, Out dweight, Pair stride, Pair padding, Pair dilation, long groups, const char* algorithm) {
     const ConvAlgorithm by = algorithm_of(algorithm);
     const ConvShape s = conv_shape(x, dweight, dy, stride, padding, dilation, groups, by);
-    by_dtype(dweight, [&](const auto& k, auto number) {
+    by_activation(x, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.conv2d_backward_weight(s, read<T>(x), read<T>(dy), write<T>(dweight), by);
+        k.conv2d_backward_weight(s, read<T>(x), read<T>(dy), write<Number<T>>(dweight), by);
     });
 }
 
 void bias_forward(Out y, In bias, bool relu) {
     const long channels = extent(y, 0);
     require(size_of(bias) == channels, "bias must have one element per channel");
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.bias_forward(write<T>(y), read<T>(bias), channels, size_of(y) / channels, relu);
+        k.bias_forward(write<T>(y), read<Number<T>>(bias), channels, size_of(y) / channels, relu);
     });
 }
 
 void bias_backward(In dy, Out dbias) {
     const long channels = extent(dy, 0);
     require(size_of(dbias) == channels, "dbias must have one element per channel");
-    by_dtype(dbias, [&](const auto& k, auto number) {
+    by_activation(dy, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.bias_backward(read<T>(dy), write<T>(dbias), channels, size_of(dy) / channels);
+        k.bias_backward(read<T>(dy), write<Number<T>>(dbias), channels, size_of(dy) / channels);
     });
 }
 
@@ -298,25 +334,25 @@ DenseShape dense_shape(const X& x, const W& weight, const Y& y) {
 void dense_forward(In x, In weight, In bias, Out y, bool relu) {
     const DenseShape s = dense_shape(x, weight, y);
     require(!bias.is_valid() || size_of(bias) == s.outputs, "bias must have one element per output");
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.dense_forward(s.outputs, s.inputs, s.lanes, read<T>(x), read<T>(weight), read_optional<T>(bias), write<T>(y), relu);
+        k.dense_forward(s.outputs, s.inputs, s.lanes, read<T>(x), read<Number<T>>(weight), read_optional<Number<T>>(bias), write<T>(y), relu);
     });
 }
 
 void dense_backward_data(In dy, In weight, Out dx, bool accumulate) {
     const DenseShape s = dense_shape(dx, weight, dy);
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.dense_backward_data(s.outputs, s.inputs, s.lanes, read<T>(dy), read<T>(weight), write<T>(dx), accumulate);
+        k.dense_backward_data(s.outputs, s.inputs, s.lanes, read<T>(dy), read<Number<T>>(weight), write<T>(dx), accumulate);
     });
 }
 
 void dense_backward_weight(In x, In dy, Out dweight) {
     const DenseShape s = dense_shape(x, dweight, dy);
-    by_dtype(dweight, [&](const auto& k, auto number) {
+    by_activation(x, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.dense_backward_weight(s.outputs, s.inputs, s.lanes, read<T>(x), read<T>(dy), write<T>(dweight));
+        k.dense_backward_weight(s.outputs, s.inputs, s.lanes, read<T>(x), read<T>(dy), write<Number<T>>(dweight));
     });
 }
 
@@ -324,7 +360,7 @@ void dense_backward_weight(In x, In dy, Out dweight) {
 void max_pool2d_forward(In x, Out y, Out argmax, Pair kernel, Pair stride, Pair padding, bool relu) {
     const PoolShape s = pool_shape(x, y, kernel, stride, padding);
     require_same_shape(y, argmax);
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.max_pool2d_forward(s, read<T>(x), write<T>(y), write<uint16_t>(argmax), relu);
     });
@@ -334,16 +370,16 @@ void max_pool2d_backward(In dy, In argmax, Out dx, Out sums, Pair kernel, Pair s
     const PoolShape s = pool_shape(dx, dy, kernel, stride, padding);
     require_same_shape(dy, argmax);
     require(!sums.is_valid() || size_of(sums) == s.channels, "sums must have one element per channel");
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
-        T* totals = sums.is_valid() ? write<T>(sums) : nullptr;
+        Number<T>* totals = sums.is_valid() ? write<Number<T>>(sums) : nullptr;
         k.max_pool2d_backward(s, read<T>(dy), read<uint16_t>(argmax), write<T>(dx), totals, accumulate);
     });
 }
 
 void avg_pool2d_forward(In x, Out y, Pair kernel, Pair stride, Pair padding) {
     const PoolShape s = pool_shape(x, y, kernel, stride, padding);
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.avg_pool2d_forward(s, read<T>(x), write<T>(y));
     });
@@ -351,7 +387,7 @@ void avg_pool2d_forward(In x, Out y, Pair kernel, Pair stride, Pair padding) {
 
 void avg_pool2d_backward(In dy, Out dx, Pair kernel, Pair stride, Pair padding, bool accumulate) {
     const PoolShape s = pool_shape(dx, dy, kernel, stride, padding);
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.avg_pool2d_backward(s, read<T>(dy), write<T>(dx), accumulate);
     });
@@ -369,10 +405,10 @@ void batch_norm_forward_train(In x, In gamma, In beta, Out y, Out mean, Out inv_
     require_same_shape(x, y);
     require_per_channel(e, gamma, beta, mean, inv_std, running_mean, running_var);
     require(n > 0, "n must be positive");
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.batch_norm_forward_train(e, read<T>(x), read<T>(gamma), read<T>(beta), write<T>(y), write<T>(mean), write<T>(inv_std),
-                                   write<T>(running_mean), write<T>(running_var), momentum, epsilon, relu);
+        k.batch_norm_forward_train(e, read<T>(x), read<Number<T>>(gamma), read<Number<T>>(beta), write<T>(y), write<Number<T>>(mean), write<Number<T>>(inv_std),
+                                   write<Number<T>>(running_mean), write<Number<T>>(running_var), momentum, epsilon, relu);
     });
 }
 
@@ -380,9 +416,9 @@ void batch_norm_forward_infer(In x, In gamma, In beta, In running_mean, In runni
     const Extent e = extent_of(x);
     require_same_shape(x, y);
     require_per_channel(e, gamma, beta, running_mean, running_var);
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.batch_norm_forward_infer(e, read<T>(x), read<T>(gamma), read<T>(beta), read<T>(running_mean), read<T>(running_var),
+        k.batch_norm_forward_infer(e, read<T>(x), read<Number<T>>(gamma), read<Number<T>>(beta), read<Number<T>>(running_mean), read<Number<T>>(running_var),
                                    write<T>(y), epsilon, relu);
     });
 }
@@ -395,10 +431,10 @@ void batch_norm_backward(In x, In y, In gamma, In dy, In mean, In inv_std, Out d
     require_same_shape(x, dx);
     require_per_channel(e, gamma, mean, inv_std, dgamma, dbeta);
     require(n > 0, "n must be positive");
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
-        k.batch_norm_backward(e, read<T>(x), read<T>(y), read<T>(gamma), read<T>(dy), read<T>(mean), read<T>(inv_std), write<T>(dx),
-                              write<T>(dgamma), write<T>(dbeta), relu, accumulate);
+        k.batch_norm_backward(e, read<T>(x), read<T>(y), read<Number<T>>(gamma), read<T>(dy), read<Number<T>>(mean), read<Number<T>>(inv_std), write<T>(dx),
+                              write<Number<T>>(dgamma), write<Number<T>>(dbeta), relu, accumulate);
     });
 }
 
@@ -406,7 +442,7 @@ void batch_norm_backward(In x, In y, In gamma, In dy, In mean, In inv_std, Out d
 void activation_forward(const char* kind, In x, Out y, double slope) {
     require_same_shape(x, y);
     const ActivationKind which = activation_of(kind);
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.activation_forward(which, read<T>(x), write<T>(y), size_of(y), slope);
     });
@@ -416,7 +452,7 @@ void activation_backward(const char* kind, In y, In dy, Out dx, double slope, bo
     require_same_shape(y, dy);
     require_same_shape(y, dx);
     const ActivationKind which = activation_of(kind);
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.activation_backward(which, read<T>(y), read<T>(dy), write<T>(dx), size_of(dx), slope, accumulate);
     });
@@ -426,7 +462,7 @@ void dropout(In x, Out y, double rate, uint64_t key, bool accumulate) {
     require_same_shape(x, y);
     require(rate >= 0 && rate < 1, "rate must be in [0, 1)");
     const Extent e = extent_of(x);
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.dropout(read<T>(x), write<T>(y), e.channels * e.pixels, e.lanes, rate, key, accumulate);
     });
@@ -434,7 +470,7 @@ void dropout(In x, Out y, double rate, uint64_t key, bool accumulate) {
 
 void softmax_forward(In x, Out y) {
     require_same_shape(x, y);
-    by_dtype(y, [&](const auto& k, auto number) {
+    by_activation(y, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.softmax_forward(extent_of(x), read<T>(x), write<T>(y));
     });
@@ -443,7 +479,7 @@ void softmax_forward(In x, Out y) {
 void softmax_backward(In y, In dy, Out dx, bool accumulate) {
     require_same_shape(y, dy);
     require_same_shape(y, dx);
-    by_dtype(dx, [&](const auto& k, auto number) {
+    by_activation(dx, [&](const auto& k, auto number) {
         using T = decltype(number);
         k.softmax_backward(extent_of(y), read<T>(y), read<T>(dy), write<T>(dx), accumulate);
     });
@@ -470,9 +506,9 @@ double loss(const char* kind, In prediction, In target, Out dprediction, long n,
         require_same_shape(prediction, target);
     }
     if (dprediction.is_valid()) require_same_shape(prediction, dprediction);
-    return by_dtype(prediction, [&](const auto& k, auto number) {
+    return by_activation(prediction, [&](const auto& k, auto number) {
         using T = decltype(number);
-        return k.loss(which, e, read<T>(prediction), categorical ? nullptr : read<T>(target), labels,
+        return k.loss(which, e, read<T>(prediction), categorical ? nullptr : read<Number<T>>(target), labels,
                       dprediction.is_valid() ? write<T>(dprediction) : nullptr, scale);
     });
 }

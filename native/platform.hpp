@@ -40,7 +40,8 @@ void set_num_threads(int count);
 void* scratch(int slot, unsigned long bytes);
 unsigned long scratch_bytes();
 
-enum ScratchSlot { kScratchShared0, kScratchShared1, kScratchShared2, kScratchShared3, kScratchOwn0, kScratchOwn1, kScratchOwn2, kScratchSlots };
+enum ScratchSlot { kScratchShared0, kScratchShared1, kScratchShared2, kScratchShared3, kScratchOwn0, kScratchOwn1, kScratchOwn2,
+                   kScratchWide0, kScratchWide1, kScratchWide2, kScratchWide3, kScratchSlots };
 
 template <typename T>
 inline T* scratch_array(int slot, long count) {

@@ -113,7 +113,7 @@ def test_every_option_has_a_description():
         ({"validation_split": 1.0}, "validation_split: 1.0 is out of range, expected less than 1"),
         (
             {"dtype": "float23"},
-            "dtype: 'float23' is not known, expected 'float32' or 'float64'. Did you mean 'float32'?",
+            "dtype: 'float23' is not known, expected 'float32', 'float64' or 'bfloat16'. Did you mean 'float32'?",
         ),
         ({"seed": "7"}, "seed: expected a whole number, received '7'"),
         ({"seed": True}, "seed: expected a whole number, received true"),

@@ -285,6 +285,24 @@ def huge_logits(engine):
 
 
 # -- the contract -----------------------------------------------------------------------------------------------------
+def mixed_precision(engine):
+    """In bfloat16 all that leaves a pass is float32, probabilities are not rounded, and results are near float32's."""
+    spec = small_spec()
+    loss = usual_loss(spec)
+    inputs, targets = batch_of(spec, loss, 16, "float32")
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        replica = create_replica(engine, spec, loss=loss, local_batch_size=16, dtype=dtype)
+        output = scattered(replica).loss_and_gradients(inputs, targets, seed=3)
+        arrays = replica.gradients.flat, replica.state.flat, output.outputs, replica.predict(inputs)
+        assert {array.dtype for array in arrays} == {np.dtype("f4")}
+        np.testing.assert_allclose(arrays[-1].sum(axis=1), 1, atol=1e-5)
+        found[dtype] = output.loss_sum, *(array.copy() for array in arrays)
+    assert found["bfloat16"][0] != found["float32"][0]
+    for mixed, single in zip(found["bfloat16"], found["float32"], strict=True):
+        assert distance(np.asarray(mixed), np.asarray(single)) < 0.1
+
+
 def foreign_buffers(engine):
     """Parameters and gradients are parts of somebody else's arrays, at any place in memory."""
     spec = small_spec()
@@ -474,8 +492,8 @@ def resuming(engine):
 CHECKS = {
     check.__name__: check
     for check in (
-        batch_sizes, dropout, operations, losses, huge_logits, foreign_buffers, readiness, empty_batches, scales,
-        inference, timeline, refusals, overflowing_statistics, resuming,
+        batch_sizes, dropout, operations, losses, huge_logits, mixed_precision, foreign_buffers, readiness,
+        empty_batches, scales, inference, timeline, refusals, overflowing_statistics, resuming,
     )
 } | {
     f"{check.__name__}:{name}": lambda engine, check=check, name=name: check(engine, name)

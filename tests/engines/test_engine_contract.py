@@ -25,7 +25,7 @@ def load_checks():
 
 checks = load_checks()
 CONTRACT = ["foreign_buffers", "readiness", "empty_batches", "scales", "inference", "timeline", "refusals"]
-CONTRACT += ["overflowing_statistics"]
+CONTRACT += ["overflowing_statistics", "mixed_precision"]
 PARITY = ["batch_sizes", "dropout", "operations", "losses", "huge_logits"]
 FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float32:")]
 PRECISE_FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float64:")]
@@ -33,7 +33,7 @@ COMPILED = [*PARITY[:3], "huge_logits", "foreign_buffers", "family_in_float32:si
 ON_KERAS = {
     "torch": [*CONTRACT, *PARITY, *FAMILIES],
     "tensorflow": [*COMPILED, *CONTRACT[1:], "family_in_float64:vgg3dobn", "family_in_float64:resnet20", "resuming"],
-    "jax": [*COMPILED, "overflowing_statistics"],
+    "jax": [*COMPILED, "overflowing_statistics", "mixed_precision"],
 }
 """All families where nothing is compiled; elsewhere a few, since compiling takes its time."""
 ANY_SIZE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}

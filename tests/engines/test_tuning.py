@@ -45,6 +45,9 @@ class CountingKernels:
 
         return counted
 
+    def for_activations(self, _):
+        return self
+
     def prepare(self, kernel, arrays, options):
         return partial(getattr(self, kernel), *arrays, **options)
 
@@ -197,7 +200,7 @@ def test_an_unknown_way_of_tuning_is_refused(reference):
         NativeReplica(network(), kernels=reference, tuning="rules")
 
 
-def geometry(kernel, weight, size, *, lanes=32, stride=1, padding=1, groups=1):
+def geometry(kernel, weight, size, *, lanes=32, stride=1, padding=1, groups=1, dtype="float32"):
     """Of a convolution of a square image whose output has ``size`` rows."""
     filters, channels, rows, _ = weight
     extent = (size - 1) * stride + rows - 2 * padding
@@ -207,7 +210,7 @@ def geometry(kernel, weight, size, *, lanes=32, stride=1, padding=1, groups=1):
         "conv2d_backward_data": (pixels, weight, image),
         "conv2d_backward_weight": (image, pixels, weight),
     }
-    arrays = [SimpleNamespace(shape=shape) for shape in roles[kernel]]
+    arrays = [SimpleNamespace(shape=shape, dtype=np.dtype(dtype)) for shape in roles[kernel]]
     options = {"stride": (stride, stride), "padding": (padding, padding), "dilation": (1, 1), "groups": groups}
     return tuning.Geometry(kernel, arrays, options)
 
@@ -237,6 +240,12 @@ FORWARD, DATA, WEIGHT = tuning.CONVOLUTIONS
         (geometry(FORWARD, (512, 512, 3, 3), 2, padding=0), "winograd2"),
         (geometry(FORWARD, (64, 64, 3, 3), 16, stride=2), "direct"),
         (geometry(FORWARD, (64, 64, 1, 1), 16, padding=0), "direct"),
+        (geometry(FORWARD, (32, 32, 3, 3), 16, dtype="bfloat16"), "winograd4"),
+        (geometry(FORWARD, (512, 512, 3, 3), 2, dtype="bfloat16"), "winograd2"),
+        (geometry(FORWARD, (16, 8, 3, 3), 16, stride=2, dtype="bfloat16"), "gemm"),
+        (geometry(FORWARD, (16, 8, 3, 3), 16, stride=2, lanes=8, dtype="bfloat16"), "direct"),
+        (geometry(WEIGHT, (16, 8, 3, 3), 16, stride=2, lanes=8, dtype="bfloat16"), "gemm"),
+        (geometry(FORWARD, (16, 8, 1, 1), 16, lanes=1, padding=0, dtype="bfloat16"), "gemm"),
         (geometry(WEIGHT, (32, 16, 1, 1), 16, padding=0), "gemm"),
         (geometry(WEIGHT, (64, 32, 3, 3), 2, stride=2), "gemm"),
         (geometry(WEIGHT, (64, 8, 1, 1), 16, padding=0), "direct"),

@@ -44,6 +44,7 @@ SHARDED = {
     "norm and dropout": WITH_NORM_AND_DROPOUT | {"shards": 4, "num_epochs": 1},
     "reference": WITH_NORM_AND_DROPOUT | {"shards": 7, "num_epochs": 1, "kernels": "reference", "steps_per_epoch": 4},
     "contiguous": MLP | {"shards": 4, "partition": "contiguous", "flip_images": True},
+    "bfloat16": WITH_NORM_AND_DROPOUT | {"shards": 6, "num_epochs": 1, "steps_per_epoch": 4, "dtype": "bfloat16"},
     "float64": CNN | {"shards": 4, "optimizer": "sgd", "momentum": 0.9, "dtype": "float64", "clip_value": 0.01},
 }
 COMPRESSED = {

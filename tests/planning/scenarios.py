@@ -37,7 +37,7 @@ def scenario(
     spec = zoo.create(model)
     return Scenario(
         spec=spec,
-        workload=describe_workload(spec, 4, num_optimizer_arrays),
+        workload=describe_workload(spec, "float32", num_optimizer_arrays),
         machine=machine or described_speed(pass_seconds, local_batch_size, variation),
         network=Network(between, inside, workers_per_machine),
         engine=ENGINES.create(engine),

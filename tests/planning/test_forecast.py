@@ -231,7 +231,7 @@ def horovod(model: str, latency: float) -> Scenario:
     )
     from ringlet.planning.workload import describe_workload
 
-    return replace(found, spec=spec, workload=describe_workload(spec, 4, 1))
+    return replace(found, spec=spec, workload=describe_workload(spec, "float32", 1))
 
 
 def efficiency(model: str, num_workers: int, latency: float) -> float:

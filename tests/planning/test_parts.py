@@ -28,12 +28,12 @@ times = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=50)
 
 
 def workload(*tensors: tuple[int, float]) -> Workload:
-    return Workload("test", tuple(Gradients(*tensor) for tensor in tensors), 0, 4, 1, 1)
+    return Workload("test", tuple(Gradients(*tensor) for tensor in tensors), 0, "float32", 1, 1)
 
 
 def test_gradients_become_final_from_the_last_layer_to_the_first():
     spec = zoo.create("vgg16", input_shape=(3, 32, 32), num_classes=10)
-    ready = [tensor.ready for tensor in describe_workload(spec, 4, 1).tensors]
+    ready = [tensor.ready for tensor in describe_workload(spec, "float32", 1).tensors]
     assert ready == sorted(ready, reverse=True)
     assert ready[0] == pytest.approx(1.0)
     assert ready[-1] > 1 / 3
@@ -60,7 +60,7 @@ def test_messages_hold_every_gradient_once_and_leave_in_order(sizes, size, whole
 
 def test_equal_pieces_are_those_of_training():
     spec = zoo.create("vgg1dobn")
-    work = describe_workload(spec, 4, 1)
+    work = describe_workload(spec, "float32", 1)
     size = 4096 * 64
     own = [piece.size for piece in reversed(buckets(spec.num_parameters, 1))]
     assert [bucket.size for bucket in cut_buckets(work, size, whole_tensors=False)] == own
@@ -107,11 +107,12 @@ def test_a_described_variation_has_its_mean_and_deviation():
     assert values.std() == pytest.approx(0.1, rel=0.02)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("model", "batch"), [("simplecnn", 5), ("vgg1dobn", 32)])
-def test_activations_of_the_native_engine_are_those_of_its_plan(model, batch):
+def test_activations_of_the_native_engine_are_those_of_its_plan(model, batch, dtype):
     spec = zoo.create(model)
-    found = Native().activation_bytes(spec, batch, 4, "categorical_cross_entropy")
-    assert found == NativeReplica(spec, local_batch_size=batch).plan.memory_bytes
+    found = Native().activation_bytes(spec, batch, dtype, "categorical_cross_entropy")
+    assert found == NativeReplica(spec, local_batch_size=batch, dtype=dtype).plan.memory_bytes
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(["native", "torch"]))

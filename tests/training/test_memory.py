@@ -23,7 +23,7 @@ LOSS = "categorical_cross_entropy"
 
 
 def demand(engine: str = "native", **options: Any) -> Demand:
-    return Demand(zoo.create("simplecnn"), ENGINES.create(engine), LOSS, 4, num_optimizer_arrays=2, **options)
+    return Demand(zoo.create("simplecnn"), ENGINES.create(engine), LOSS, "float32", num_optimizer_arrays=2, **options)
 
 
 @pytest.fixture

@@ -71,7 +71,9 @@ class Training(Component):
     )
     loss: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
     metrics: tuple[str, ...] | None = option(None, "metrics to report, comma-separated")
-    dtype: Literal["float32", "float64"] = option("float32", "precision of the arithmetic")
+    dtype: Literal["float32", "float64", "bfloat16"] = option(
+        "float32", "precision of the arithmetic; bfloat16: of passes, with weights and updates in float32"
+    )
     seed: int = option(0, "seed of weights, sample order, dropout and augmentation", ge=0, lt=2**63)
     clip_value: float | None = option(None, "clip every gradient to ± this value", gt=0)
     clip_norm: float | None = option(None, "scale gradients down to this global norm", gt=0)
@@ -82,6 +84,11 @@ class Training(Component):
         None, "test before and after training; default: after, if there are test data", affects_result=False
     )
     evaluate_only: bool = option(False, "evaluate on the test data, do not train")
+
+    @property
+    def parameter_dtype(self) -> str:
+        """The type of weights, gradients, updates and samples; ``dtype`` is that of passes."""
+        return "float32" if self.dtype == "bfloat16" else self.dtype
 
     def contradictions(self) -> Iterable[Problem]:
         """Two ways to clip, names that are no loss or metric."""

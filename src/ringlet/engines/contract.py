@@ -14,6 +14,7 @@ from ringlet.engines.dropout import step_key
 from ringlet.engines.heads import TargetEncoder, loss_head
 from ringlet.errors import DataError, UsageError
 from ringlet.kernels import load
+from ringlet.kernels.bfloat16 import BFLOAT16, parameter_dtype
 from ringlet.kernels.contract import Floats, Kernels
 from ringlet.models.initializers import initial_values
 from ringlet.models.spec import ModelSpec, ParameterInfo
@@ -88,6 +89,9 @@ class Replica(ABC):
     :meth:`initialize` fills it on request. Without one the parameters are drawn from ``seed``. ``gradients`` may be a
     foreign flat buffer too, for example a row of a shared array; what it held is lost. ``kernels`` are an
     implementation or its name.
+
+    With ``dtype`` bfloat16 precision is mixed: ``compute_dtype``, that of activations and their gradients, is bfloat16;
+    ``dtype``, that of everything outside a pass, is float32.
     """
 
     def __init__(
@@ -105,7 +109,8 @@ class Replica(ABC):
         self.spec = spec
         self.loss = loss
         self.local_batch_size = positive("local_batch_size", local_batch_size)
-        self.dtype = _floating(dtype)
+        self.compute_dtype = _floating(dtype)
+        self.dtype = parameter_dtype(self.compute_dtype)
         self.kernels = load(kernels) if kernels is None or isinstance(kernels, str) else kernels
         self.head = loss_head(spec, loss)
         self.encoder = TargetEncoder(self.head.kind, spec.output_shape, self.dtype)
@@ -240,8 +245,8 @@ def positive(name: str, value: int) -> int:
 
 def _floating(dtype: DTypeLike) -> np.dtype[Any]:
     found = np.dtype(dtype)
-    if found not in (np.float32, np.float64):
-        raise UsageError(f"dtype is {found}; engines compute in float32 or float64")
+    if found not in (np.float32, np.float64, BFLOAT16):
+        raise UsageError(f"dtype is {found}; engines compute in float32, float64 or bfloat16")
     return found
 
 

@@ -40,16 +40,18 @@ class Engine(Component, ABC):
     )
 
     def activation_bytes(
-        self, spec: ModelSpec, local_batch_size: int, item_size: int, loss: str, *, training: bool = True
+        self, spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, *, training: bool = True
     ) -> int:
         """Activations and their gradients in a training pass, or activations in inference: an estimate.
 
         Every node's output is kept for the backward pass, and the largest one has a gradient on either side of a layer;
         inference holds the two largest at once.
         """
+        from ringlet.kernels.bfloat16 import item_size
+
         del loss
         outputs = [prod(shape) for shape in spec.shapes.values()]
-        return ((sum(outputs) if training else 0) + 2 * max(outputs)) * local_batch_size * item_size
+        return ((sum(outputs) if training else 0) + 2 * max(outputs)) * local_batch_size * item_size(dtype)
 
     @property
     def takes_gpus(self) -> bool:

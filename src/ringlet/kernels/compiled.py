@@ -5,11 +5,15 @@ Activations that have no compiled kernel are computed by their functions of NumP
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from ringlet.kernels import _native
+from ringlet.kernels.bfloat16 import BFLOAT16
 from ringlet.kernels.contract import KERNELS, Elementwise, Floats, Kernels, PreparedCall
 
 name = "compiled"
@@ -32,7 +36,7 @@ def prepare(kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> P
     """See the contract; arguments are converted once."""
     if arrays and isinstance(arrays[0], Elementwise):
         kind = arrays[0]
-        if kind.name not in _native.activations:
+        if not knows(kind):
             return _reference.prepare(kernel, arrays, options)
         arrays, options = (kind.name, *arrays[1:]), {**options, "slope": kind.slope}
     call: PreparedCall = getattr(_native.prepare, kernel)(*arrays, **options)
@@ -46,6 +50,20 @@ def in_turn(calls: Sequence[PreparedCall]) -> PreparedCall:
         neighbours = list(group)
         parts += [_native.in_turn(neighbours)] if is_compiled else neighbours
     return parts[0] if len(parts) == 1 else _reference.in_turn(parts)
+
+
+def for_activations(dtype: np.dtype[Any]) -> Kernels:
+    """See the contract."""
+    if dtype != BFLOAT16:
+        return cast(Kernels, sys.modules[__name__])
+    from ringlet.kernels.compiled_mixed import CompiledMixed
+
+    return CompiledMixed()
+
+
+def knows(kind: Elementwise) -> bool:
+    """Whether there is a compiled kernel for an activation."""
+    return kind.name in _native.activations
 
 
 instruction_set = _native.instruction_set

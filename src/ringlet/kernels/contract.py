@@ -10,7 +10,8 @@ Rules that hold for every kernel
 - Padding lanes of *activations* hold finite values without meaning. Padding lanes of *gradients* hold zeros. So sums
   over lanes of a product with a gradient are right without looking at ``n``; the kernels that create values in padding
   lanes of a gradient (losses, batch normalisation) take ``n`` and write zeros there.
-- All floating arrays of one call have the same dtype, float32 or float64.
+- All floating arrays of one call have the same dtype, float32 or float64. Or activations and their gradients are
+  bfloat16, and all else is float32: :mod:`ringlet.kernels.reference.mixed` says what is rounded.
 - Outputs are written into arrays that the caller owns; nothing is allocated in a step. Gradients of parameters are
   overwritten. Gradients of activations are overwritten, or added to when ``accumulate`` is true (a tensor with several
   consumers).
@@ -25,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ringlet.kernels.definitions import (
     ARCTANH_LIMIT,
     CONV_ALGORITHMS,
@@ -38,6 +41,7 @@ from ringlet.kernels.definitions import (
     PreparedCall,
 )
 from ringlet.kernels.reference import elements, losses, updates, windows
+from ringlet.kernels.reference.mixed import mixed
 
 __all__ = [
     "ARCTANH_LIMIT",
@@ -61,42 +65,42 @@ class Kernels:
     name: str = "reference"
 
     # -- data movement ------------------------------------------------------------------------------------------------
-    pack = staticmethod(elements.pack)
-    unpack = staticmethod(elements.unpack)
-    add = staticmethod(elements.add)
+    pack = staticmethod(mixed(elements.pack))
+    unpack = staticmethod(mixed(elements.unpack))
+    add = staticmethod(mixed(elements.add))
 
     # -- convolution --------------------------------------------------------------------------------------------------
-    conv2d_forward = staticmethod(windows.conv2d_forward)
-    conv2d_backward_data = staticmethod(windows.conv2d_backward_data)
-    conv2d_backward_weight = staticmethod(windows.conv2d_backward_weight)
-    bias_forward = staticmethod(elements.bias_forward)
-    bias_backward = staticmethod(elements.bias_backward)
+    conv2d_forward = staticmethod(mixed(windows.conv2d_forward))
+    conv2d_backward_data = staticmethod(mixed(windows.conv2d_backward_data))
+    conv2d_backward_weight = staticmethod(mixed(windows.conv2d_backward_weight))
+    bias_forward = staticmethod(mixed(elements.bias_forward))
+    bias_backward = staticmethod(mixed(elements.bias_backward))
 
     # -- dense --------------------------------------------------------------------------------------------------------
-    dense_forward = staticmethod(elements.dense_forward)
-    dense_backward_data = staticmethod(elements.dense_backward_data)
-    dense_backward_weight = staticmethod(elements.dense_backward_weight)
+    dense_forward = staticmethod(mixed(elements.dense_forward))
+    dense_backward_data = staticmethod(mixed(elements.dense_backward_data))
+    dense_backward_weight = staticmethod(mixed(elements.dense_backward_weight))
 
     # -- pooling ------------------------------------------------------------------------------------------------------
-    max_pool2d_forward = staticmethod(windows.max_pool2d_forward)
-    max_pool2d_backward = staticmethod(windows.max_pool2d_backward)
-    avg_pool2d_forward = staticmethod(windows.avg_pool2d_forward)
-    avg_pool2d_backward = staticmethod(windows.avg_pool2d_backward)
+    max_pool2d_forward = staticmethod(mixed(windows.max_pool2d_forward))
+    max_pool2d_backward = staticmethod(mixed(windows.max_pool2d_backward))
+    avg_pool2d_forward = staticmethod(mixed(windows.avg_pool2d_forward))
+    avg_pool2d_backward = staticmethod(mixed(windows.avg_pool2d_backward))
 
     # -- batch normalisation ------------------------------------------------------------------------------------------
-    batch_norm_forward_train = staticmethod(elements.batch_norm_forward_train)
-    batch_norm_forward_infer = staticmethod(elements.batch_norm_forward_infer)
-    batch_norm_backward = staticmethod(elements.batch_norm_backward)
+    batch_norm_forward_train = staticmethod(mixed(elements.batch_norm_forward_train))
+    batch_norm_forward_infer = staticmethod(mixed(elements.batch_norm_forward_infer))
+    batch_norm_backward = staticmethod(mixed(elements.batch_norm_backward))
 
     # -- element by element -------------------------------------------------------------------------------------------
-    activation_forward = staticmethod(elements.activation_forward)
-    activation_backward = staticmethod(elements.activation_backward)
-    dropout = staticmethod(elements.dropout)
-    softmax_forward = staticmethod(elements.softmax_forward)
-    softmax_backward = staticmethod(elements.softmax_backward)
+    activation_forward = staticmethod(mixed(elements.activation_forward))
+    activation_backward = staticmethod(mixed(elements.activation_backward))
+    dropout = staticmethod(mixed(elements.dropout))
+    softmax_forward = staticmethod(mixed(elements.softmax_forward))
+    softmax_backward = staticmethod(mixed(elements.softmax_backward))
 
     # -- losses -------------------------------------------------------------------------------------------------------
-    loss = staticmethod(losses.loss)
+    loss = staticmethod(mixed(losses.loss))
 
     # -- optimizers: flat one-dimensional arrays, updated in place ----------------------------------------------------
     sgd_update = staticmethod(updates.sgd_update)
@@ -108,6 +112,10 @@ class Kernels:
 
     # -- sums of several arrays ---------------------------------------------------------------------------------------
     add_tree = staticmethod(updates.add_tree)
+
+    def for_activations(self, dtype: np.dtype[Any]) -> Kernels:  # noqa: ARG002
+        """The kernels that compute layers with activations of ``dtype``: these, or others that know it better."""
+        return self
 
     # -- calls that are made again and again --------------------------------------------------------------------------
     def prepare(self, kernel: str, arrays: Sequence[Any], options: Mapping[str, Any]) -> PreparedCall:

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.kernels.contract import Floats
 from ringlet.operations.attributes import Shape, real
 from ringlet.operations.base import Attributes, ChannelOperation, Layer, Shapes, TensorRule
@@ -51,8 +52,8 @@ class BatchNormNode(ComputingNode):
         emit.call("batch_norm_backward", *read, *written, relu=relu, accumulate=accumulate)
 
     def _statistics(self, emit: Emitter) -> tuple[Tensor, Tensor]:
-        shape = (self.shapes[self.output][0],)
-        return emit.saved(self.output, "mean", shape, emit.dtype), emit.saved(self.output, "inv_std", shape, emit.dtype)
+        shape, dtype = (self.shapes[self.output][0],), parameter_dtype(emit.dtype)
+        return emit.saved(self.output, "mean", shape, dtype), emit.saved(self.output, "inv_std", shape, dtype)
 
     def _state(self, emit: Emitter, role: str) -> Floats:
         return emit.state[f"{self.fused.name}.{role}"]
@@ -91,16 +92,17 @@ def _keras_layer(keras: Any) -> Any:
             self._momentum, self._epsilon, self._axis = momentum, epsilon, axis
 
         def build(self, input_shape: Any) -> None:
-            """Four tensors with a number for each channel."""
-            shape = (input_shape[self._axis],)
-            self.scale = self.add_weight(name="scale", shape=shape, initializer="ones")
-            self.shift = self.add_weight(name="shift", shape=shape, initializer="zeros")
-            self.running_mean = self.add_weight(name="running_mean", shape=shape, initializer="zeros", trainable=False)
-            self.running_var = self.add_weight(name="running_var", shape=shape, initializer="ones", trainable=False)
+            """Four tensors with a number for each channel, which mixed precision leaves as they are."""
+            options: dict[str, Any] = {"shape": (input_shape[self._axis],), "autocast": False}
+            self.scale = self.add_weight(name="scale", initializer="ones", **options)
+            self.shift = self.add_weight(name="shift", initializer="zeros", **options)
+            self.running_mean = self.add_weight(name="running_mean", initializer="zeros", trainable=False, **options)
+            self.running_var = self.add_weight(name="running_var", initializer="ones", trainable=False, **options)
 
         def call(self, value: Any, training: bool = False) -> Any:
             """Normalise by the batch, or by the running statistics."""
             ops, rank = keras.ops, len(value.shape)
+            value = ops.cast(value, self.variable_dtype)
             mean, variance = self.running_mean, self.running_var
             shape = [1] * rank
             shape[self._axis] = -1
@@ -111,7 +113,8 @@ def _keras_layer(keras: Any) -> Any:
                 variance = ops.sum(ops.square(value - ops.reshape(mean, shape)), axes) / count
                 self._follow(count, mean, variance)
             factor = self.scale * ops.rsqrt(variance + self._epsilon)
-            return (value - ops.reshape(mean, shape)) * ops.reshape(factor, shape) + ops.reshape(self.shift, shape)
+            centred = (value - ops.reshape(mean, shape)) * ops.reshape(factor, shape)
+            return ops.cast(centred + ops.reshape(self.shift, shape), self.compute_dtype)
 
         def _follow(self, count: Any, mean: Any, variance: Any) -> None:
             ops, share = keras.ops, 1 - self._momentum

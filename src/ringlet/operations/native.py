@@ -84,6 +84,7 @@ class Emitter:
     """What nodes see while they emit their calls."""
 
     dtype: np.dtype[Any]
+    """Of activations."""
     values: Mapping[str, Tensor]
     parameters: Mapping[str, Floats]
     gradients: Mapping[str, Floats]

@@ -62,7 +62,11 @@ class KerasWriter:
     def __init__(
         self, keras: Any, dtype: str, *, channels_first: bool, initializer: str | None = None, taken: Iterable[str] = ()
     ) -> None:
-        self.keras, self.dtype, self.channels_first = keras, dtype, channels_first
+        self.keras, self.channels_first = keras, channels_first
+        self.dtype = "float32" if dtype == "bfloat16" else dtype
+        """Of inputs and weights."""
+        self.policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
+        """Of layers."""
         self.axis = 1 if channels_first else -1
         """That of the channels."""
         self._initializer, self._names = initializer, set(taken)
@@ -92,7 +96,7 @@ class KerasWriter:
 
     def options(self, layer: Layer) -> dict[str, Any]:
         """Type and name: arguments of the layer of Keras that stands for ``layer``."""
-        return {"dtype": self.dtype, "name": self.name(layer.name)}
+        return {"dtype": self.policy, "name": self.name(layer.name)}
 
     def start(self, role: str = "kernel") -> dict[str, Any]:
         """The argument that says how a weight starts."""
@@ -112,7 +116,7 @@ class KerasWriter:
         """Zeros around images."""
         if all(pair == (0, 0) for pair in pads):
             return value
-        return self.keras.layers.ZeroPadding2D(tuple(pads), dtype=self.dtype)(value)
+        return self.keras.layers.ZeroPadding2D(tuple(pads), dtype=self.policy)(value)
 
 
 # -- ONNX -------------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Scenario:
         """Of one worker; what shares no memory has its own copy of everything."""
         return worker_memory(
             self.spec,
-            item_size=self.workload.item_size,
+            dtype=self.workload.dtype,
             num_optimizer_arrays=self.workload.num_optimizer_arrays,
             local_batch_size=local_batch_size,
             workers_on_machine=self.network.on_a_machine(num_workers),

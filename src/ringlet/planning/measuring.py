@@ -185,7 +185,7 @@ class Walker:
         from ringlet.data import BatchLoader
 
         trainer = self._trainer
-        normalization, dtype = trainer.dataset.normalization, trainer.config.training.dtype
+        normalization, dtype = trainer.dataset.normalization, trainer.config.training.parameter_dtype
         loader = BatchLoader(
             trainer.dataset.train,
             global_batch_size=trainer.global_batch_size,
@@ -256,7 +256,7 @@ def _exchange(config: RunConfig, comm: Communicator, num_bytes: int) -> Variant:
     from ringlet.optim import Segment
     from ringlet.strategies.contract import Job, Layout
 
-    dtype = np.dtype(config.training.dtype)
+    dtype = np.dtype(config.training.parameter_dtype)
     number = max(1, num_bytes // dtype.itemsize)
     layout = Layout((Segment(0, number, "all"),), number, 0, dtype)
     kernels, training = load(config.engine.kernels), config.training

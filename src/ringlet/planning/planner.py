@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ringlet.config import RunConfig
 from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
 from ringlet.data import Dataset
@@ -206,7 +204,7 @@ def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Wo
     return (
         spec,
         loss,
-        describe_workload(spec, np.dtype(config.training.dtype).itemsize, len(config.optimizer.state_names)),
+        describe_workload(spec, config.training.dtype, len(config.optimizer.state_names)),
     )
 
 

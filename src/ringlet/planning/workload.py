@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.models.spec import ModelSpec
 from ringlet.operations import OPERATIONS
 
@@ -26,12 +27,17 @@ class Workload:
     """In the order of the flat buffer: those of the first layer first, whose gradients are final last."""
     num_state: int
     """Elements of running statistics."""
-    item_size: int
-    """Bytes of an element."""
+    dtype: str
+    """Of activations."""
     num_optimizer_arrays: int
     """State arrays of the optimizer, each as long as the parameters."""
     training_flops: int
     """Per sample, forward and backward."""
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of a parameter."""
+        return parameter_dtype(self.dtype).itemsize
 
     @property
     def num_parameters(self) -> int:
@@ -54,12 +60,12 @@ class Workload:
         return self.num_optimizer_arrays * self.parameter_bytes
 
 
-def describe_workload(spec: ModelSpec, item_size: int, num_optimizer_arrays: int) -> Workload:
+def describe_workload(spec: ModelSpec, dtype: str, num_optimizer_arrays: int) -> Workload:
     """The workload of ``spec``; times follow its FLOPs, node by node."""
     ready = _ready_times(spec)
     tensors = tuple(Gradients(info.size, ready[info.node]) for info in spec.parameters)
     num_state = sum(info.size for info in spec.state)
-    return Workload(spec.name, tensors, num_state, item_size, num_optimizer_arrays, spec.training_flops)
+    return Workload(spec.name, tensors, num_state, dtype, num_optimizer_arrays, spec.training_flops)
 
 
 def _ready_times(spec: ModelSpec) -> dict[str, float]:

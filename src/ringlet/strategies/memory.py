@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 
 from ringlet.engines.engine import Engine
+from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.models.spec import ModelSpec
 
 PREFETCHED = 3
@@ -43,7 +44,7 @@ class Memory:
 def worker_memory(
     spec: ModelSpec,
     *,
-    item_size: int,
+    dtype: str,
     num_optimizer_arrays: int,
     local_batch_size: int,
     workers_on_machine: int,
@@ -54,10 +55,11 @@ def worker_memory(
     training: bool = True,
     process_bytes: int = PROCESS_BYTES,
 ) -> Memory:
-    """What one of ``workers_on_machine`` workers needs, with passes of ``local_batch_size`` samples.
+    """What one of ``workers_on_machine`` workers needs, with passes of ``local_batch_size`` samples in ``dtype``.
 
     A worker takes ``num_passes`` of them one after the other for a step; its batch holds the samples of all.
     """
+    item_size = parameter_dtype(dtype).itemsize
     parts = 1 if averaging else workers_on_machine
     parameters = spec.num_parameters * item_size
     own = parameters + sum(info.size for info in spec.state) * item_size
@@ -66,12 +68,13 @@ def worker_memory(
         parameters=-(-own // parts),
         gradients=own if training else 0,
         optimizer=-(-num_optimizer_arrays * parameters // parts),
-        activations=engine.activation_bytes(spec, local_batch_size, item_size, loss, training=training),
+        activations=engine.activation_bytes(spec, local_batch_size, dtype, loss, training=training),
         batches=samples * prod(spec.input_shape) * item_size,
         process=process_bytes,
     )
 
 
-def most_activation_bytes(spec: ModelSpec, local_batch_size: int, item_size: int) -> int:
+def most_activation_bytes(spec: ModelSpec, local_batch_size: int, dtype: str) -> int:
     """More than the activations of any engine, at once: three times all outputs."""
-    return 3 * sum(prod(shape) for shape in spec.shapes.values()) * local_batch_size * item_size
+    elements = 3 * sum(prod(shape) for shape in spec.shapes.values()) * local_batch_size
+    return elements * parameter_dtype(dtype).itemsize

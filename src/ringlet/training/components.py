@@ -158,7 +158,7 @@ def memory_demand(
         spec,
         config.engine,
         loss,
-        np.dtype(config.training.dtype).itemsize,
+        config.training.dtype,
         num_optimizer_arrays=len(optimizer.state_names),
         averaging=not config.strategy.lockstep,
         num_passes=num_passes,
@@ -179,7 +179,7 @@ def make_strategy(
     num_state = sum(info.size for info in spec.state)
     job = Job(
         comm,
-        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.training.dtype),
+        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.training.parameter_dtype),
         optimizer,
         kernels,
         num_shards=num_shards,

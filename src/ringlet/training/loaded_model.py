@@ -84,7 +84,7 @@ def load_model(
     if loss not in LOSS_NAMES:
         raise ModelFileError(f"model file {location}: loss {loss[:60]!r} is not known")
     dtype = str(next((tensor.dtype for tensor in file.tensors.values()), np.dtype("float32")))
-    demand = Demand(file.spec, Native(), loss, np.dtype(dtype).itemsize, training=False)
+    demand = Demand(file.spec, Native(), loss, dtype, training=False)
     check_memory(demand, batch_size, SingleCommunicator(), 1)
     with clear_memory_errors("making the network"):
         replica = NativeReplica(

@@ -18,6 +18,7 @@ import numpy as np
 from ringlet.comm.contract import Communicator, Op
 from ringlet.engines.engine import Engine
 from ringlet.errors import ConfigError
+from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.launch.resources import available_bytes
 from ringlet.models.spec import ModelSpec
 from ringlet.strategies.memory import PREFETCHED, Memory, most_activation_bytes, worker_memory
@@ -38,7 +39,8 @@ class Demand:
     spec: ModelSpec
     engine: Engine
     loss: str
-    item_size: int
+    dtype: str
+    """Of activations."""
     num_optimizer_arrays: int = 0
     averaging: bool = False
     num_passes: int = 1
@@ -50,7 +52,7 @@ class Demand:
         """Of one of ``num_workers`` workers of a machine; the process itself is there already."""
         found = worker_memory(
             self.spec,
-            item_size=self.item_size,
+            dtype=self.dtype,
             num_optimizer_arrays=self.num_optimizer_arrays,
             local_batch_size=local_batch_size,
             workers_on_machine=num_workers,
@@ -72,8 +74,8 @@ class Demand:
 
     def surely_fits(self, local_batch_size: int, available: int) -> bool:
         """A first look that costs nothing."""
-        rough = most_activation_bytes(self.spec, local_batch_size, self.item_size)
-        arrays = (2 + self.num_optimizer_arrays) * self.spec.num_parameters * self.item_size
+        rough = most_activation_bytes(self.spec, local_batch_size, self.dtype)
+        arrays = (2 + self.num_optimizer_arrays) * self.spec.num_parameters * parameter_dtype(self.dtype).itemsize
         return (2 + self.num_passes) * rough + 2 * arrays < available
 
 

@@ -205,7 +205,7 @@ class Session:
             source,
             global_batch_size=self.global_batch_size,
             normalization=self.dataset.normalization,
-            dtype=self.config.training.dtype,
+            dtype=self.config.training.parameter_dtype,
             num_shards=self.num_shards,
             shards=self.strategy.shards,
             shuffle=shuffle,

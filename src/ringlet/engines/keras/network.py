@@ -32,6 +32,7 @@ class KerasNetwork:
     def __init__(self, spec: ModelSpec, prediction: str, dtype: str) -> None:
         channels_first = keras.backend.backend() == "torch"
         writer = KerasWriter(keras, dtype, channels_first=channels_first, initializer="zeros")
+        self._dtype = writer.dtype
         with writer.layout():
             self.model = _model(spec, prediction, writer)
         owners = _owners(writer)
@@ -52,7 +53,7 @@ class KerasNetwork:
         new_state = list(state)
         for (place, _), value in zip(self._statistics, changed, strict=True):
             new_state[place] = value
-        return seen[0], seen[-1], new_state
+        return keras.ops.cast(seen[0], self._dtype), keras.ops.cast(seen[-1], self._dtype), new_state
 
 
 def _model(spec: ModelSpec, prediction: str, writer: KerasWriter) -> Any:
@@ -64,6 +65,8 @@ def _model(spec: ModelSpec, prediction: str, writer: KerasWriter) -> Any:
         roles[info.node][info.role] = info.name
     for node in spec.nodes[1:]:
         inputs = [values[name] for name in node.inputs]
+        if node is spec.nodes[-1] and node.name != prediction:
+            writer.policy = writer.dtype  # nothing learns from it, so it is not rounded
         values[node.name] = node.operation.keras_training(writer, spec.layer(node, roles[node.name]), inputs)
     seen = dict.fromkeys((prediction, spec.nodes[-1].name))
     outputs = [_permuted(values[name], (3, 1, 2), writer) for name in seen]
@@ -74,7 +77,7 @@ def _permuted(value: Value, axes: tuple[int, int, int], writer: KerasWriter) -> 
     """Images with their axes in another order, if they are not channels first throughout."""
     if len(value.shape) == 2 or writer.channels_first:
         return value
-    return keras.layers.Permute(axes, dtype=writer.dtype)(value)
+    return keras.layers.Permute(axes, dtype=writer.policy)(value)
 
 
 def _owners(writer: KerasWriter) -> Owners:

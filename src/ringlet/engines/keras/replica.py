@@ -29,8 +29,8 @@ class KerasReplica(Replica):
 
     def __init__(self, spec: ModelSpec, *, threads: int | None = None, **options: Any) -> None:  # noqa: ARG002
         super().__init__(spec, **options)
-        backend = backends.current(self.dtype)
-        self._network = KerasNetwork(spec, self.head.prediction, str(self.dtype))
+        backend = backends.current(self.compute_dtype)
+        self._network = KerasNetwork(spec, self.head.prediction, str(self.compute_dtype))
         self._loss = loss_function(self.head.kind)
         self._masks = DropoutMasks(spec, self.dtype, self.kernels)
         self._no_masks = self._masks.ones()

@@ -34,10 +34,10 @@ class Native(Engine):
     exact: bool = option(False, "only convolution algorithms that round like the direct one (no Winograd)")
 
     def activation_bytes(
-        self, spec: ModelSpec, local_batch_size: int, item_size: int, loss: str, *, training: bool = True
+        self, spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, *, training: bool = True
     ) -> int:
         """The memory of the plan, to the byte."""
-        return _arena_bytes(spec, local_batch_size, item_size, loss, training)
+        return _arena_bytes(spec, local_batch_size, dtype, loss, training)
 
     def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> NativeReplica:
         """A replica."""
@@ -46,5 +46,5 @@ class Native(Engine):
 
 
 @lru_cache(maxsize=256)
-def _arena_bytes(spec: ModelSpec, local_batch_size: int, item_size: int, loss: str, training: bool) -> int:
-    return arena_bytes(spec, local_batch_size, np.dtype(f"f{item_size}"), loss, training=training)
+def _arena_bytes(spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, training: bool) -> int:
+    return arena_bytes(spec, local_batch_size, np.dtype(dtype), loss, training=training)

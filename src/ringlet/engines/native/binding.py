@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ringlet.engines.dropout import mix
 from ringlet.engines.heads import TargetEncoder
+from ringlet.kernels.bfloat16 import widen
 from ringlet.kernels.contract import Floats, Kernels
 from ringlet.operations.native import Call
 
@@ -93,6 +94,10 @@ def _bind_copy(_: Kernels, __: StepContext, arrays: Sequence[Any], ___: dict[str
     return partial(np.copyto, *arrays)
 
 
+def _bind_widen(_: Kernels, __: StepContext, arrays: Sequence[Any], ___: dict[str, Any]) -> Action:
+    return partial(widen, *arrays)
+
+
 _BINDERS: dict[str, Callable[[Kernels, StepContext, Sequence[Any], dict[str, Any]], Action]] = {
     "pack": _bind_pack,
     "unpack": _bind_unpack,
@@ -102,6 +107,7 @@ _BINDERS: dict[str, Callable[[Kernels, StepContext, Sequence[Any], dict[str, Any
     "batch_norm_backward": partial(_bind_batch_norm, "batch_norm_backward"),
     "dropout": _bind_dropout,
     "copy": _bind_copy,
+    "widen": _bind_widen,
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from ringlet.engines.native.binding import Action, BoundCall, Range, StepContext
 from ringlet.engines.native.buffers import Arena, assign_offsets, lifetimes, peak_bytes
 from ringlet.engines.native.placement import fuse, place_values
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
+from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.native import Call, Emitter, FusedNode, NativeNode, Storage, new_tensor
@@ -161,7 +162,7 @@ def compile_plan(
     exact: bool = False,
     tuning: str = "measured",
 ) -> Plan:
-    """Compile ``spec`` for up to ``local_batch_size`` samples at once."""
+    """Compile ``spec`` for up to ``local_batch_size`` samples at once, with activations of ``dtype``."""
     writer = _ProgramWriter(spec, local_batch_size, dtype, loss_head(spec, loss), tensors)
     return Plan(writer, kernels, exact=exact, tuning=tuning)
 
@@ -174,9 +175,9 @@ def arena_bytes(
     Without ``training`` what inference touches of them.
     """
     tensors = Tensors(
-        FlatTensors.allocate(spec.parameters, dtype),
-        FlatTensors.allocate(spec.parameters, dtype),
-        FlatTensors.allocate(spec.state, dtype),
+        FlatTensors.allocate(spec.parameters, parameter_dtype(dtype)),
+        FlatTensors.allocate(spec.parameters, parameter_dtype(dtype)),
+        FlatTensors.allocate(spec.state, parameter_dtype(dtype)),
     )
     writer = _ProgramWriter(spec, local_batch_size, dtype, loss_head(spec, loss), tensors)
     inference = _lay_out(writer.inference_calls()).num_bytes
@@ -198,7 +199,7 @@ class _ProgramWriter:
         names = (self._input, *(fused.output for fused in self._nodes))
         self._shapes = {name: (*spec.shapes[name], lanes) for name in names}
         self._trainable = _trainable_values(self._nodes, {info.node for info in spec.parameters})
-        self.encoder = TargetEncoder(head.kind, spec.output_shape, dtype)
+        self.encoder = TargetEncoder(head.kind, spec.output_shape, parameter_dtype(dtype))
 
     def training_calls(self) -> list[Call]:
         """Pack, forward, outputs, loss, backward."""
@@ -242,9 +243,21 @@ class _ProgramWriter:
 
     def _emit_forward(self, nodes: Iterable[NativeNode], emit: Emitter) -> None:
         emit.call("pack", emit.values[self._input])
-        for node in nodes:
+        *before, last = nodes
+        for node in before:
             node.forward(emit)
+        if self._head.skips_last_node and parameter_dtype(self.dtype) != self.dtype:
+            emit = self._widened(emit)
+        last.forward(emit)
         emit.call("unpack", emit.values[self._output])
+
+    def _widened(self, emit: Emitter) -> Emitter:
+        """The same calls go on in float32: results are not rounded where nothing reads them but the caller."""
+        dtype = parameter_dtype(self.dtype)
+        names = self._head.prediction, self._output
+        values = {name: new_tensor(f"wide {name}", self._shapes[name], dtype) for name in names}
+        emit.call("widen", values[self._head.prediction], emit.values[self._head.prediction])
+        return replace(emit, dtype=dtype, values=values)
 
     def _emit_loss(self, emit: Emitter, *, backward: bool) -> None:
         target = new_tensor("targets", *self.encoder.buffer(self._lanes))

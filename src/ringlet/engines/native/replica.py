@@ -36,7 +36,14 @@ class NativeReplica(Replica):
         _set_threads(self.kernels, threads)
         tensors = Tensors(self.parameters, self.gradients, self.state)
         self.plan: Plan = compile_plan(
-            spec, self.local_batch_size, self.dtype, self.loss, self.kernels, tensors, exact=exact, tuning=tuning
+            spec,
+            self.local_batch_size,
+            self.compute_dtype,
+            self.loss,
+            self.kernels.for_activations(self.compute_dtype),
+            tensors,
+            exact=exact,
+            tuning=tuning,
         )
 
     def prepare(self) -> None:

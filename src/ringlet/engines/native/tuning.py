@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ringlet.errors import UnknownNameError
 from ringlet.io.disk import replacing
+from ringlet.kernels.bfloat16 import BFLOAT16
 from ringlet.kernels.contract import CONV_ALGORITHMS, Kernels
 
 CONVOLUTIONS = ("conv2d_forward", "conv2d_backward_data", "conv2d_backward_weight")
@@ -48,6 +49,7 @@ busy machine shifts times by less. So near ties go the same way everywhere."""
 
 _GENERATION = "6"
 """Raised when algorithms come or change: choices that were made without them are forgotten."""
+_LANES_OF_PAIRS = 16
 _MANY_CHANNELS = 64
 """From here on two-dimensional Winograd always beats the one along rows."""
 
@@ -142,7 +144,8 @@ class Geometry:
 
     def __init__(self, kernel: str, arrays: Sequence[Any], options: dict[str, Any], *, any_batch: bool = False) -> None:
         self.kernel = kernel
-        image, weight, pixels = (array.shape for array in _roles(kernel, arrays))
+        roles = _roles(kernel, arrays)
+        image, weight, pixels = (array.shape for array in roles)
         if any_batch:
             image, pixels = (*image[:3], _VECTOR), (*pixels[:3], _VECTOR)
         self.image: tuple[int, ...] = image
@@ -150,6 +153,11 @@ class Geometry:
         self.output: tuple[int, ...] = pixels
         self.padding: tuple[int, int] = options["padding"]
         self.stride, self.dilation, self.groups = options["stride"], options["dilation"], options["groups"]
+        single_pixels = weight[2:] == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
+        lanes = math.prod(image[1:]) if single_pixels else image[-1]
+        unit = 2 if kernel == "conv2d_backward_weight" else _LANES_OF_PAIRS
+        self.in_pairs = roles[0].dtype == BFLOAT16 and self.groups == 1 and lanes % unit == 0
+        """Whether products are products of pairs; other convolutions in bfloat16 are computed as floats."""
         names = ("stride", "padding", "dilation", "groups")  # relu and accumulate do not change which is fastest
         rest = ",".join(f"{name}={options[name]}" for name in names)
         batch = ":any batch" if any_batch else ""
@@ -170,7 +178,7 @@ def applicable(geometry: Geometry, *, exact: bool) -> tuple[str, ...]:
     plain = geometry.stride == (1, 1) and geometry.dilation == (1, 1) and geometry.groups == 1
     winograd = plain and geometry.weight[2:] == (3, 3) and not exact
     few_channels = min(geometry.weight[:2]) < _MANY_CHANNELS
-    products = geometry.groups == 1 and geometry.kernel == "conv2d_backward_weight"
+    products = geometry.groups == 1 and (geometry.in_pairs or geometry.kernel == "conv2d_backward_weight")
     allowed = {"direct": True, "gemm": products, "winograd_rows": winograd and few_channels}
     return tuple(name for name in CONV_ALGORITHMS if allowed.get(name, winograd))
 
@@ -182,13 +190,16 @@ def heuristic(geometry: Geometry, *, exact: bool) -> str:
     algorithms take about the same time.
     """
     candidates = applicable(geometry, exact=exact)
-    if "winograd_rows" in candidates and _suits_rows(geometry):
+    by_pairs = geometry.in_pairs and min(geometry.weight[:2]) >= 16
+    if "winograd_rows" in candidates and _suits_rows(geometry) and not by_pairs:
         return "winograd_rows"
     if "winograd4" in candidates and _enough_channels_for_winograd(geometry):
         name, multiplications = _winograd(geometry)
         is_weight = geometry.kernel == "conv2d_backward_weight"  # which alone can leave out what lies in the padding
         if multiplications <= (geometry.taps_inside() if is_weight else 0.75 * math.prod(geometry.weight[2:])):
             return name
+    if geometry.in_pairs and max(geometry.weight[:2]) >= 16:
+        return "gemm"
     return "gemm" if "gemm" in candidates and min(geometry.weight[:2]) >= 16 else "direct"
 
 

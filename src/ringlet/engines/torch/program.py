@@ -18,24 +18,29 @@ from ringlet.models.spec import ModelSpec, Node
 Forward = Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], bool], tuple[Tensor, Tensor]]
 
 
-def compile_forward(spec: ModelSpec, prediction: str) -> Forward:
-    """The function of a network; the loss reads the value of node ``prediction``."""
+def compile_forward(spec: ModelSpec, prediction: str, *, mixed: bool = False) -> Forward:
+    """The function of a network; the loss reads the value of node ``prediction``.
+
+    ``mixed``: passes are in bfloat16. A last node after ``prediction``, which nothing learns from, is in float32 then.
+    """
     namespace: dict[str, Any] = {"torch": torch, "functional": functional}
     for node in spec.nodes:
         namespace |= node.operation.torch_helpers
-    program = compile(source(spec, prediction), "<network>", "exec")
+    program = compile(source(spec, prediction, mixed=mixed), "<network>", "exec")
     exec(program, namespace)  # noqa: S102 - written here, of numbers that the spec has checked
     forward: Forward = namespace["forward"]
     return forward
 
 
-def source(spec: ModelSpec, prediction: str) -> str:
+def source(spec: ModelSpec, prediction: str, *, mixed: bool = False) -> str:
     """The text of ``forward``."""
     writer = _Writer(spec)
     lines = ["def forward(x, parameters, state, masks, training):", f"    {writer.name(spec.nodes[0].name)} = x"]
     last_use = {name: index for index, node in enumerate(spec.nodes) for name in node.inputs}
     kept = {prediction, spec.nodes[-1].name}
     for index, node in enumerate(spec.nodes[1:], 1):
+        if mixed and node is spec.nodes[-1] and node.name != prediction:
+            lines.append(f"    {writer.name(prediction)} = {writer.name(prediction)}.float()")
         lines.append(f"    {writer.name(node.name)} = {writer.expression(node)}")
         done = [writer.name(name) for name in node.inputs if last_use[name] == index and name not in kept]
         if done:

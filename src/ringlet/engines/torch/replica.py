@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -23,8 +24,8 @@ class TorchReplica(Replica):
     ``device`` is PyTorch's name of where to compute, such as ``cpu`` or ``cuda:1``. On the processor parameters,
     gradients and state are views of the flat buffers; for a GPU they are copied before and after every pass.
     ``threads`` sets PyTorch's number of threads for the whole process. ``exact`` forbids the coarse float32 (TF32) of
-    some GPUs. ``options`` are those of :class:`~ringlet.engines.contract.Replica`; its ``kernels`` draw the masks of
-    dropout.
+    some GPUs. In bfloat16 passes are PyTorch's automatic mixed precision, losses excepted. ``options`` are those of
+    :class:`~ringlet.engines.contract.Replica`; its ``kernels`` draw the masks of dropout.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class TorchReplica(Replica):
         if exact and self.device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         self._dtype = torch.from_numpy(self.parameters.flat[:0]).dtype
-        self._forward = compile_forward(spec, self.head.prediction)
+        mixed = self.compute_dtype != self.dtype
+        self._precision = partial(torch.autocast, self.device.type, torch.bfloat16, enabled=mixed)
+        self._forward = compile_forward(spec, self.head.prediction, mixed=mixed)
         self._loss = loss_function(self.head.kind)
         self._masks = DropoutMasks(spec, self.dtype, self.kernels)
         self._memory = make_memory(self.parameters, self.state, self.device)
@@ -51,8 +54,9 @@ class TorchReplica(Replica):
         memory.fetch()
         masks = self._masks.draw(how.key, len(inputs)) if self._masks.nodes else ()
         factors = [self._tensor(mask) for mask in masks]
-        prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, factors, True)
-        loss = self._loss(prediction, self._tensor(self.encoder.arranged(targets)))
+        with self._precision():
+            prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, factors, True)
+        loss = self._loss(prediction.to(self._dtype), self._tensor(self.encoder.arranged(targets)))
         torch.from_numpy(outputs).copy_(result.detach())
         loss_sum = loss.item()
         how.timeline.mark("backward")
@@ -74,9 +78,10 @@ class TorchReplica(Replica):
         """Fills ``outputs``; gives what the loss reads."""
         memory = self._memory
         memory.fetch()
-        prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, (), False)
+        with self._precision():
+            prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, (), False)
         torch.from_numpy(outputs).copy_(result)
-        return prediction
+        return prediction.to(self._dtype)
 
     def _images(self, inputs: NDArray[Any]) -> Tensor:
         return self._tensor(inputs).to(self._dtype)
