@@ -38,9 +38,11 @@ def assert_same_bits(with_threads, compute) -> None:
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.parametrize("num_samples", [N, 16, 3, 1])
 @pytest.mark.parametrize("algorithm", CONV_ALGORITHMS)
-def test_convolution(lab, with_threads, algorithm):
-    x, weight, dy = lab.activation(N, 9, 11, 10), lab.parameter(17, 9, 3, 3), lab.gradient(N, 17, 11, 10)
+def test_convolution(lab, with_threads, algorithm, num_samples):
+    x, weight = lab.activation(num_samples, 9, 11, 10), lab.parameter(17, 9, 3, 3)
+    dy = lab.gradient(num_samples, 17, 11, 10)
 
     def compute():
         y, dx, dweight = np.empty_like(dy), np.empty_like(x), np.empty_like(weight)
@@ -52,10 +54,13 @@ def test_convolution(lab, with_threads, algorithm):
     assert_same_bits(with_threads, compute)
 
 
-@pytest.mark.parametrize("algorithm", ["direct", "gemm"])
-def test_depthwise_strided_convolution(lab, with_threads, algorithm):
-    x, weight, dy = lab.activation(N, 9, 11, 10), lab.parameter(9, 1, 3, 3), lab.gradient(N, 9, 6, 5)
-    window = {"stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 9}
+@pytest.mark.parametrize(("groups", "stride"), [(9, 2), (9, 1), (1, 2)])
+@pytest.mark.parametrize("num_samples", [N, 3])
+def test_depthwise_and_strided_convolution(lab, with_threads, groups, stride, num_samples):
+    x, weight = lab.activation(num_samples, 9, 11, 9), lab.parameter(9, 9 // groups, 3, 3)
+    dy = lab.gradient(num_samples, 9, -(-11 // stride), -(-9 // stride))
+    window = {"stride": (stride, stride), "padding": (1, 1), "dilation": (1, 1), "groups": groups}
+    algorithm = "direct"
 
     def compute():
         y, dx, dweight = np.empty_like(dy), np.empty_like(x), np.empty_like(weight)
