@@ -47,6 +47,9 @@ SHARDED = {
     "bfloat16": WITH_NORM_AND_DROPOUT | {"shards": 6, "num_epochs": 1, "steps_per_epoch": 4, "dtype": "bfloat16"},
     "float64": CNN | {"shards": 4, "optimizer": "sgd", "momentum": 0.9, "dtype": "float64", "clip_value": 0.01},
 }
+SHARED = ("clipped", "lars", "norm and dropout")
+"""Trained again by ranks that share one copy of the parameters, as they do with large networks."""
+OVER_MACHINES = WITH_NORM_AND_DROPOUT | {"shards": 6, "num_epochs": 1, "clip_norm": 1.0}
 COMPRESSED = {
     compression: CNN | {"learning_rate": 0.01, "compression": compression}
     for compression in ("none", "fp16", "bf16", "topk:0.25")
@@ -56,10 +59,9 @@ TRAININGS: dict[str, tuple[dict[str, Any], list[Layout]]] = {
     "mlp": (EXACT_MLP, [ALONE, *TOGETHER, *BY_MPI, BY_TORCH]),
     "cnn": (EXACT_CNN, [ALONE, *TOGETHER, *BY_MPI, MACHINES[0], MACHINES[2]]),
     **{name: (options, [ALONE, *TOGETHER]) for name, options in SHARDED.items()},
-    "sharded over machines": (
-        WITH_NORM_AND_DROPOUT | {"shards": 6, "num_epochs": 1, "clip_norm": 1.0},
-        [ALONE, *MACHINES],
-    ),
+    **{f"shared {name}": (SHARDED[name] | {"shared_copy": True}, TOGETHER) for name in SHARED},
+    "shared over machines": (OVER_MACHINES | {"shared_copy": True}, [MACHINES[0], MACHINES[2]]),
+    "sharded over machines": (OVER_MACHINES, [ALONE, *MACHINES]),
     **{
         f"overlap {overlap}": (
             WITH_NORM_AND_DROPOUT | {"num_epochs": 1, "overlap": overlap},
@@ -142,6 +144,17 @@ def test_with_shards_any_number_of_ranks_gives_the_same_bits(trained: Any, name:
         assert trained(layout, name) == alone
 
 
+@pytest.mark.parametrize("name", SHARED)
+def test_a_shared_copy_of_the_parameters_gives_the_same_bits(trained: Any, name: str) -> None:
+    for layout in TOGETHER:
+        assert trained(layout, f"shared {name}") == trained(layout, name)
+
+
+def test_shared_copies_on_several_machines_give_the_same_bits(trained: Any) -> None:
+    for layout in (MACHINES[0], MACHINES[2]):
+        assert trained(layout, "shared over machines") == trained(ALONE, "sharded over machines")
+
+
 def test_with_shards_several_machines_give_the_same_bits(trained: Any) -> None:
     alone = trained(ALONE, "sharded over machines")
     for layout in MACHINES:
@@ -178,7 +191,9 @@ def test_compressed_gradients_between_machines_still_learn(trained: Any, compres
 
 
 @pytest.mark.parametrize("layout", TOGETHER[:2], ids=["2", "3"])
-def test_a_machine_holds_parameters_once_and_the_optimizers_state_once_in_all(results: Any, layout: Layout) -> None:
+def test_a_machine_holds_large_parameters_and_the_optimizers_state_once(
+    results: Any, layout: Layout
+) -> None:
     found = results(layout, "memory")
     assert {result["seen"] for result in found} == {42.0}
     for name in ("first", "second"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from ringlet.comm.contract import Communicator
 from ringlet.errors import DivergedError
+from ringlet.strategies import copies
 from ringlet.timeline import RecordedTimeline
 from ringlet.training.trace import gather_timelines, phase_seconds, write_trace
 from ringlet.training.trainer import Trainer
@@ -21,7 +23,10 @@ def run_all(comm: Communicator, jobs: dict[str, tuple[str, dict[str, Any]]]) -> 
 
 
 def train(comm: Communicator, **options: Any) -> dict[str, Any]:
-    """Train and describe the result."""
+    """Train and describe the result; ``shared_copy`` lets the ranks of a machine share their parameters."""
+    if options.pop("shared_copy", False):
+        with patch.object(copies, "OWN_COPY_BYTES", 0):
+            return train(comm, **options)
     trainer = Trainer(communicator=comm, **options)
     history = trainer.fit()
     return describe(trainer) | {"epochs": history.epochs, "stopped": history.stopped}
@@ -43,7 +48,8 @@ def describe(trainer: Trainer) -> dict[str, Any]:
 
 def own_memory(comm: Communicator, **options: Any) -> dict[str, Any]:
     """Whether all ranks of a machine see one copy of the parameters, and how much of the optimizer's state each has."""
-    trainer = Trainer(communicator=comm, **options)
+    with patch.object(copies, "OWN_COPY_BYTES", 0):
+        trainer = Trainer(communicator=comm, **options)
     parameters = trainer.replica.parameters.flat
     comm.barrier()
     if comm.local_rank == 0:

@@ -127,8 +127,14 @@ def test_memory_of_a_worker_gives_hand_computed_values():
     one, two = (scenario(machine=measured(), workers_per_machine=2).memory(count, 32) for count in (1, 2))
     assert one.parameters == one.gradients == 4 * spec.num_parameters
     assert one.optimizer == 8 * spec.num_parameters
-    assert (two.parameters, two.gradients, two.optimizer) == (one.parameters // 2, one.gradients, one.optimizer // 2)
+    assert (two.parameters, two.gradients, two.optimizer) == (one.parameters, one.gradients, one.optimizer // 2)
     assert one.batches == 3 * 32 * 28 * 28 * 4
+
+
+def test_workers_share_the_parameters_of_a_large_network():
+    one, two = (scenario("alexnet", machine=measured(), workers_per_machine=2).memory(count, 32) for count in (1, 2))
+    assert two.parameters == one.parameters // 2
+    assert two.gradients == one.gradients
 
 
 def test_a_measured_machine_interpolates_and_extrapolates_workers():

@@ -121,9 +121,9 @@ class ReplicaError(CommunicationError):
 class ReplicaGuard:
     """Do all replicas still hold the same bits? Compares every ``every`` steps (0: never).
 
-    A machine keeps one copy of the parameters, so replicas are machines: the ranks of each digest a part of its copy,
-    and machines compare. Running statistics exist once per rank, and ranks compare. A difference means that memory or
-    an exchange has failed, or that ranks run different code: training on would mix two networks into neither.
+    Where a machine keeps one copy of the parameters, replicas are machines: the ranks of each digest a part of its
+    copy, and machines compare. Running statistics exist once per rank, and ranks compare. A difference means that
+    memory or an exchange has failed, or that ranks run different code: training on would mix two networks into neither.
     ``sizes`` are numbers of elements by parameter, for messages.
 
     With ``own_parameters`` every rank has a copy of the parameters, as if it were a machine. Comparisons fall due at
@@ -158,7 +158,7 @@ class ReplicaGuard:
     def compare(self, step: int, parameters: NDArray[Any], statistics: NDArray[Any]) -> None:
         """Raise the same :class:`ReplicaError` on all ranks if parameters of machines or statistics of ranks differ.
 
-        ``parameters`` is the machine's shared array, ``statistics`` this rank's own; both flat.
+        ``parameters`` is the machine's shared array, or this rank's; ``statistics`` are this rank's; both flat.
         """
         comm = self._comm
         if comm.size == 1:

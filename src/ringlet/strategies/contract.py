@@ -88,6 +88,8 @@ class Strategy(Protocol):
 
     lockstep: bool
     """Whether ranks meet in every step, so that its metrics are those of all ranks; otherwise they are one rank's."""
+    has_own_parameters: bool
+    """Whether every rank has a copy of the parameters, rather than every machine."""
     comm: Communicator
     num_shards: int
     """Into how many shards a global batch is cut."""

@@ -24,6 +24,7 @@ class LocalSteps(ABC):
     """
 
     lockstep = False
+    has_own_parameters = True
     remarks: tuple[str, ...] = ()
 
     def __init__(self, job: Job) -> None:

@@ -1,8 +1,8 @@
 """Memory per worker: exact for the native engine's plan, an estimate for the others.
 
-Synchronous workers of a machine share one copy of the parameters and of the optimizer's state; each has a row of
-gradients (and running statistics) of its own. Workers that average have all of it for themselves. Plans of runs show
-these numbers, and training refuses what cannot fit by the same.
+Synchronous workers of a machine share one copy of the optimizer's state, and of the parameters if these are large; each
+has a row of gradients (and running statistics) of its own. Workers that average have all of it for themselves. Plans of
+runs show these numbers, and training refuses what cannot fit by the same.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from math import prod
 from ringlet.engines.engine import Engine
 from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.models.spec import ModelSpec
+from ringlet.strategies.copies import has_own_copies
 
 PREFETCHED = 3
 """Batches that a worker holds at most: the one it computes and those that are made ahead where that takes long."""
@@ -63,9 +64,10 @@ def worker_memory(
     parts = 1 if averaging else workers_on_machine
     parameters = spec.num_parameters * item_size
     own = parameters + sum(info.size for info in spec.state) * item_size
+    num_sharing = 1 if has_own_copies(own, [parts]) else parts
     samples = (PREFETCHED if training else 1) * num_passes * local_batch_size
     return Memory(
-        parameters=-(-own // parts),
+        parameters=-(-own // num_sharing),
         gradients=own if training else 0,
         optimizer=-(-num_optimizer_arrays * parameters // parts),
         activations=engine.activation_bytes(spec, local_batch_size, dtype, loss, training=training),

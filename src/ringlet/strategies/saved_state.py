@@ -15,41 +15,43 @@ from numpy.typing import NDArray
 from ringlet.comm.compression import Compression, TopK
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
+from ringlet.strategies.copies import Copies
 from ringlet.strategies.ownership import OwnedRange
 
 
 @final
 class SavedState:
-    """``values`` (parameters, then running statistics) and the optimizer's ``state``, gathered or given out.
+    """Values (parameters, then running statistics) of ``copies`` and the optimizer's ``state``, gathered or given out.
 
-    ``values`` are the machine's shared ones; ``state`` is this rank's part for its ranges ``owned``. What a compression
-    has left out (``residuals``) counts as state. Every rank must call every method.
+    ``state`` is this rank's part for its ranges ``owned``. What a compression has left out (``residuals``) counts as
+    state. Every rank must call every method.
     """
 
     def __init__(
         self,
         comm: Communicator,
-        values: NDArray[Any],
+        copies: Copies,
         state: Mapping[str, NDArray[Any]],
         owned: Sequence[OwnedRange],
         residuals: Residuals,
         num_parameters: int,
     ) -> None:
-        self._comm, self._values, self._state, self._owned = comm, values, state, owned
+        self._comm, self._own_copies, self._state, self._owned = comm, copies, state, owned
         self._residuals, self._num_parameters = residuals, num_parameters
         self._copies: dict[str, NDArray[Any]] | None = None
 
     def gather(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         """Copies of the values and of the optimizer's whole state, the same on every rank of a machine."""
         values, state = self._memory()
+        current = self._own_copies.values
         for owned in self._owned:
             part = owned.elements.slice()
-            values[part] = self._values[part]
+            values[part] = current[part]
             for name, own in self._state.items():
                 state[name][part] = own[owned.in_state.slice()]
         self._residuals.gather(state)
         if self._comm.local_rank == 0:
-            values[self._num_parameters :] = self._values[self._num_parameters :]
+            values[self._num_parameters :] = current[self._num_parameters :]
         self._comm.local.barrier()
         return values, state
 
@@ -69,8 +71,8 @@ class SavedState:
         if self._comm.local_rank == 0:
             for copy in (own_values, *own_state.values()):
                 self._comm.cross.broadcast(copy, out=copy)
-            self._values[:] = own_values
         self._comm.barrier()
+        self._own_copies.take(own_values)
         for owned in self._owned:
             for name, own in self._state.items():
                 own[owned.in_state.slice()] = own_state[name][owned.elements.slice()]
@@ -80,11 +82,11 @@ class SavedState:
     def _memory(self) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         """Made when first needed: a run without checkpoints does not pay for it."""
         if self._copies is None:
-            comm, dtype = self._comm, self._values.dtype
-            dtypes = dict.fromkeys(self._residuals.names, dtype) | {
+            comm, values = self._comm, self._own_copies.values
+            dtypes = dict.fromkeys(self._residuals.names, values.dtype) | {
                 name: self._state[name].dtype for name in sorted(self._state)
             }
-            self._copies = {"": comm.shared_array(self._values.size, dtype)} | {
+            self._copies = {"": comm.shared_array(values.size, values.dtype)} | {
                 name: comm.shared_array(self._num_parameters, dtypes[name]) for name in dtypes
             }
         return self._copies[""], {name: copy for name, copy in self._copies.items() if name}

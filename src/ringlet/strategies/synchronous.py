@@ -1,10 +1,11 @@
 """Synchronous data parallelism: every step uses the gradients of all shards, as if one worker had done it all.
 
-One copy of the parameters per machine. The gradients of all ranks of a machine lie in shared memory; each rank adds up
-its ranges of them, exchanges the sums with its peers on other machines, and applies the optimizer to its ranges of the
-shared parameters. So no parameters are copied, no update is computed twice, and each rank holds only its part of the
-optimizer's state (Rajbhandari et al., *ZeRO: memory optimizations toward training trillion parameter models*, 2020,
-stage 1; the sum is the reduce-scatter, reading the shared parameters the all-gather).
+The gradients of all ranks of a machine lie in shared memory; each rank adds up its ranges of them, exchanges the sums
+with its peers on other machines, and applies the optimizer to its ranges of the parameters, which all ranks then have:
+large networks lie once per machine, of small ones each rank has a copy (:mod:`~ringlet.strategies.copies`). So no
+update is computed twice, and each rank holds only its part of the optimizer's state (Rajbhandari et al., *ZeRO: memory
+optimizations toward training trillion parameter models*, 2020, stage 1; the sum is the reduce-scatter, spreading the
+new parameters the all-gather).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ringlet.engines.contract import Floats, Replica
 from ringlet.errors import ConfigError
 from ringlet.optim import Segment, clip_by_global_norm, clip_by_value
 from ringlet.strategies.contract import Job, OnReady, StrategyConfig
+from ringlet.strategies.copies import Copies, OwnCopies, SharedCopy, has_own_copies, staggered_zeros, whole_pages
 from ringlet.strategies.finite import Magnitude, Undo, is_finite, safe_norm, segment_at
 from ringlet.strategies.overlap import Overlap
 from ringlet.strategies.ownership import Norms, OwnedRange, buckets, num_owned, owned_ranges
@@ -78,22 +80,24 @@ class Synchronous:
         self._doubt: str | None = None
         """In a doubtful step: what was found that is not finite so far; None in others, where nothing is looked at."""
         num_values = layout.num_parameters + layout.num_state
-        self._values = comm.shared_array(num_values, layout.dtype)
         self._allocate_rows(num_values, layout.dtype)
         num_owners = min(comm.local_sizes)
         owner = comm.local_rank if comm.local_rank < num_owners else None
         self._owned = _owned(layout.num_parameters, owner, num_owners, layout.segments)
         self._owned_state = _owned(layout.num_state, owner, num_owners, ())
-        self._state = optimizer.init_state(num_owned(self._owned), layout.dtype)
+        self._copies = self._make_copies(num_values, layout.dtype)
+        self._values = self._copies.values
+        self.has_own_parameters = isinstance(self._copies, OwnCopies)
+        self._state = _staggered(optimizer.init_state(num_owned(self._owned), layout.dtype))
         residuals = Residuals(self._compression, comm, self._owned)
-        self._saved = SavedState(comm, self._values, self._state, self._owned, residuals, layout.num_parameters)
+        self._saved = SavedState(comm, self._copies, self._state, self._owned, residuals, layout.num_parameters)
         self._norms = Norms(comm.local, layout.segments, self._owned, kernels)
         self._reduction = self._make_reduction(num_owners)
         self._overlap = self._make_overlap(num_owners)
 
     @property
     def parameters(self) -> Floats:
-        """The parameters of this machine."""
+        """The parameters: of this rank, or shared by its machine."""
         return self._values[: self._num_parameters]
 
     @property
@@ -120,10 +124,7 @@ class Synchronous:
         self._replica = replica
         if self.comm.rank == 0:
             self._agreed_state[:] = replica.state.flat
-        self.comm.barrier()
-        if self.comm.local_rank == 0:
-            self.comm.cross.broadcast(self._values, out=self._values)
-        self.comm.barrier()
+        self._copies.begin()
         replica.state.flat[:] = self._agreed_state
 
     def begin(self) -> None:
@@ -164,8 +165,7 @@ class Synchronous:
         else:
             self._update(step, learning_rate, num_samples)
         self._compression.accept()
-        self._timeline.mark("wait")
-        self.comm.local.barrier()
+        self._copies.spread(self._timeline)
         self._replica.state.flat[:] = self._agreed_state
         self._overlap.end()
         return problem
@@ -212,23 +212,30 @@ class Synchronous:
         """Shared memory for this rank's subtrees; a single shard is computed in its row, several in private memory."""
         depth = self._tree.depth(self.shards)
         depths = self.comm.local.allgather(np.array([depth], np.int64)).tolist()
-        rows = self.comm.shared_array((sum(depths), num_values), dtype)
+        rows = self.comm.shared_array((sum(depths), whole_pages(num_values, dtype)), dtype)[:, :num_values]
         first = sum(depths[: self.comm.local_rank])
         self._all_rows, self._depths = rows, depths
+        self._first_rows = np.cumsum([0, *depths[:-1]]).tolist()
         self._rows = rows[first : first + depth]
         self._sum = self._rows[0]
         """Where this rank's ranges of the sum over all shards end up."""
-        self._pass: Floats = self._sum if len(self.shards) == 1 else np.zeros(num_values, dtype)
+        self._pass: Floats = self._sum if len(self.shards) == 1 else staggered_zeros(num_values, dtype, 0)
+
+    def _make_copies(self, num_values: int, dtype: DTypeLike) -> Copies:
+        comm = self.comm
+        if not has_own_copies(num_values * np.dtype(dtype).itemsize, comm.local_sizes):
+            return SharedCopy(comm, num_values, dtype)
+        rows = [self._all_rows[first] for first in self._first_rows]
+        state = (owned.elements.shifted(self._num_parameters) for owned in self._owned_state)
+        return OwnCopies(comm, rows, [*(owned.elements for owned in self._owned), *state], self._kernels)
 
     def _make_reduction(self, num_owners: int) -> Reduction:
         comm = self.comm
         shards = [range(*bounds(self.num_shards, rank, comm.size)) for rank in range(comm.size)]
         local_ranks = comm.local.allgather(np.array([comm.rank], np.int64)).tolist()
         roots = [self._tree.roots(shards[rank]) for rank in local_ranks]
-        firsts = np.cumsum([0, *self._depths[:-1]]).tolist()
-        inputs = [
-            self._all_rows[first + place] for first, own in zip(firsts, roots, strict=True) for place in range(len(own))
-        ]
+        used = zip(self._first_rows, map(len, roots), strict=True)
+        inputs = [row for first, count in used for row in self._all_rows[first : first + count]]
         return Reduction(
             inputs=inputs,
             subtrees=[node for own in roots for node in own],
@@ -349,6 +356,15 @@ class Synchronous:
             elements = owned.elements.shifted(self._num_parameters)
             self._reduction.run(elements, self._timeline, compressed=False)
             np.divide(self._sum[elements.slice()], num_samples, out=self._values[elements.slice()])
+
+
+def _staggered(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Copies of the optimizer's arrays at places of their own."""
+    copies = {}
+    for place, (name, array) in enumerate(state.items(), 2):
+        copies[name] = staggered_zeros(array.size, array.dtype, place)
+        copies[name][:] = array
+    return copies
 
 
 def _owned(

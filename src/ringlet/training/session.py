@@ -176,7 +176,8 @@ class Session:
         config, dataset, strategy, replica = self.config, self.dataset, self.strategy, self.replica
         engine = config.engine
         sizes = {info.name: info.size for info in self.spec.parameters}
-        guard = ReplicaGuard(self.comm, config.guards.digest_every, sizes=sizes, own_parameters=not strategy.lockstep)
+        own_parameters = strategy.has_own_parameters
+        guard = ReplicaGuard(self.comm, config.guards.digest_every, sizes=sizes, own_parameters=own_parameters)
         return Loop(
             replica,
             strategy,
