@@ -271,3 +271,32 @@ def test_instructions_for_bfloat16_change_no_bit(algorithm):
         results.append((y.view(np.uint16), dx.view(np.uint16), dweight))
     for with_them, without in zip(*results, strict=True):
         np.testing.assert_array_equal(with_them, without)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "forward", "data", "weights"),
+    [
+        ("direct", 0.003, 0.003, 1e-5),
+        ("gemm", 0.003, 0.003, 1e-5),
+        ("winograd2", 0.005, 0.006, 0.005),
+        ("winograd4", 0.012, 0.014, 0.012),
+    ],
+)
+def test_errors_are_those_of_the_documentation(compiled, algorithm, forward, data, weights):
+    """Norms of the differences to float64, relative to those of the results."""
+    make = Arrays()
+    x, dy = rounded(np.maximum(make.parameter(64, 8, 8, 32), 0)), make.gradient(32, 64, 8, 8)
+    weight = make.parameter(64, 64, 3, 3)
+    geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    y, dx, dweight = np.zeros_like(dy), np.zeros_like(x), np.zeros_like(weight)
+    compiled.conv2d_forward(x, weight, None, y, relu=False, algorithm=algorithm, **geometry)
+    compiled.conv2d_backward_data(dy, weight, dx, None, accumulate=False, algorithm=algorithm, **geometry)
+    compiled.conv2d_backward_weight(x, dy, dweight, algorithm=algorithm, **geometry)
+    exact = [array.astype("f8") for array in (widened(y), widened(dx), dweight, widened(x), widened(dy), weight)]
+    geometry |= {"algorithm": "direct"}
+    REFERENCE.conv2d_forward(exact[3], exact[5], None, exact[0], relu=False, **geometry)
+    REFERENCE.conv2d_backward_data(exact[4], exact[5], exact[1], None, accumulate=False, **geometry)
+    REFERENCE.conv2d_backward_weight(exact[3], exact[4], exact[2], **geometry)
+    found = zip((widened(y), widened(dx), dweight), exact, (forward, data, weights), strict=False)
+    for value, truth, limit in found:
+        assert np.linalg.norm(value - truth) < limit * np.linalg.norm(truth)
