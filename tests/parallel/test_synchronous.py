@@ -191,9 +191,7 @@ def test_compressed_gradients_between_machines_still_learn(trained: Any, compres
 
 
 @pytest.mark.parametrize("layout", TOGETHER[:2], ids=["2", "3"])
-def test_a_machine_holds_large_parameters_and_the_optimizers_state_once(
-    results: Any, layout: Layout
-) -> None:
+def test_a_machine_holds_large_parameters_and_the_optimizers_state_once(results: Any, layout: Layout) -> None:
     found = results(layout, "memory")
     assert {result["seen"] for result in found} == {42.0}
     for name in ("first", "second"):
