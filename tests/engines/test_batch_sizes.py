@@ -42,6 +42,19 @@ def test_a_prediction_does_not_depend_on_the_size_of_the_batch(name, tuning):
         np.testing.assert_array_equal(together, alone, err_msg=f"batch of {batch_size}")
 
 
+def test_small_batches_to_predict_get_plans_of_their_own():
+    spec = zoo.create("simplecnn")
+    made, single = replica(spec, 16), replica(spec, 1)
+    inputs = np.random.default_rng(3).normal(size=(8, *spec.input_shape)).astype(np.float32)
+    alone = np.concatenate([single.predict(inputs[i : i + 1]) for i in range(8)])
+    for count in (1, 2, 3, 4, 5, 6, 1, 8, 7):
+        np.testing.assert_array_equal(made.predict(inputs[:count]), alone[:count])
+    assert 0 < len(made._smaller_plans) <= 4
+    targets = np.arange(8)
+    before = made.evaluate(inputs, targets).loss_sum
+    assert made.evaluate(inputs, targets).loss_sum == before
+
+
 def test_memory_is_proportional_to_the_batch():
     spec = zoo.create("unet", input_shape=(3, 32, 32), width=8, levels=3)
     one, five = (replica(spec, count).plan.memory_bytes for count in (1, 5))

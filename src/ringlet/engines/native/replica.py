@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, final
 
 from numpy.typing import NDArray
@@ -11,16 +12,19 @@ from ringlet.engines.native.plan import Plan, Tensors, compile_plan
 from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 
+_MOST_SMALLER_PLANS = 4
+"""Of batches to predict that are much smaller than expected."""
+
 
 @final
 class NativeReplica(Replica):
     """A network on Ringlet's own kernels.
 
-    The plan is compiled once for ``local_batch_size``; smaller batches run on it with padding lanes. ``options`` are
-    those of :class:`~ringlet.engines.contract.Replica`. ``exact`` leaves out convolution algorithms with coarser
-    rounding. With ``tuning="measured"`` the first use of training and of inference may measure convolution algorithms,
-    which then depend on the machine and its number of threads; with ``"rule"`` they follow from the shapes alone: see
-    :mod:`ringlet.engines.native.tuning`.
+    The plan is compiled once for ``local_batch_size``; smaller batches run on it with padding lanes, but much smaller
+    ones to predict get plans of their own. ``options`` are those of :class:`~ringlet.engines.contract.Replica`.
+    ``exact`` leaves out convolution algorithms with coarser rounding. With ``tuning="measured"`` the first use of
+    training and of inference may measure convolution algorithms, which then depend on the machine and its number of
+    threads; with ``"rule"`` they follow from the shapes alone: see :mod:`ringlet.engines.native.tuning`.
     """
 
     def __init__(
@@ -34,17 +38,18 @@ class NativeReplica(Replica):
     ) -> None:
         super().__init__(spec, **options)
         _set_threads(self.kernels, threads)
-        tensors = Tensors(self.parameters, self.gradients, self.state)
-        self.plan: Plan = compile_plan(
+        self._compile = partial(
+            compile_plan,
             spec,
-            self.local_batch_size,
-            self.compute_dtype,
-            self.loss,
-            self.kernels.for_activations(self.compute_dtype),
-            tensors,
+            dtype=self.compute_dtype,
+            loss=self.loss,
+            kernels=self.kernels.for_activations(self.compute_dtype),
+            tensors=Tensors(self.parameters, self.gradients, self.state),
             exact=exact,
             tuning=tuning,
         )
+        self.plan: Plan = self._compile(local_batch_size=self.local_batch_size)
+        self._smaller_plans: dict[int, Plan] = {}
 
     def prepare(self) -> None:
         """Choose algorithms and bind all calls now instead of at the first step (for honest timing)."""
@@ -55,7 +60,7 @@ class NativeReplica(Replica):
         if plan.needs_key:
             context.key = how.key
         context.scale = how.scale
-        self._load(inputs, targets, outputs)
+        _load(plan, inputs, targets, outputs)
         for action in plan.forward:
             action()
         how.timeline.mark("backward")
@@ -63,15 +68,26 @@ class NativeReplica(Replica):
         return context.loss_sum
 
     def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
-        self._load(inputs, targets, outputs)
+        _load(self.plan, inputs, targets, outputs)
         for action in self.plan.evaluation:
             action()
         return self.plan.context.loss_sum
 
     def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
-        self._load(inputs, inputs, outputs)
-        for action in self.plan.prediction:
+        plan = self._prediction_plan(len(inputs))
+        _load(plan, inputs, inputs, outputs)
+        for action in plan.prediction:
             action()
+
+    def _prediction_plan(self, num_samples: int) -> Plan:
+        """That of ``local_batch_size``, unless more than half of it would be padding. The results are the same."""
+        if 2 * num_samples > self.local_batch_size or self.compute_dtype != self.dtype:
+            return self.plan
+        if num_samples not in self._smaller_plans:
+            if len(self._smaller_plans) == _MOST_SMALLER_PLANS:
+                self._smaller_plans.pop(next(iter(self._smaller_plans)))
+            self._smaller_plans[num_samples] = self._compile(local_batch_size=num_samples)
+        return self._smaller_plans[num_samples]
 
     def _run_backward(self, on_ready: OnReady | None) -> None:
         if on_ready is None:
@@ -84,10 +100,11 @@ class NativeReplica(Replica):
             for start, stop in ranges:
                 on_ready(start, stop)
 
-    def _load(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> None:
-        context = self.plan.context
-        context.inputs, context.targets, context.outputs = inputs, targets, outputs
-        context.num_samples = len(inputs)
+
+def _load(plan: Plan, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> None:
+    context = plan.context
+    context.inputs, context.targets, context.outputs = inputs, targets, outputs
+    context.num_samples = len(inputs)
 
 
 def _set_threads(kernels: Kernels, threads: int | None) -> None:
