@@ -31,6 +31,10 @@ def main() -> None:
         if rank == 1:
             raise ValueError("rank 1 has had enough")
         dist.barrier()
+    if "fail-once" in sys.argv[2:] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        if rank == 1:
+            raise ValueError("rank 1 fails once")
+        dist.barrier()
     weights = b"".join(value.numpy().tobytes() for value in model.module.state_dict().values())
     found = {
         "rank": rank,
@@ -38,6 +42,7 @@ def main() -> None:
         "size": dist.get_world_size(),
         "local rank": os.environ["LOCAL_RANK"],
         "communicator": dist.group.WORLD._communicator.name,
+        "restarts": os.environ.get("TORCHELASTIC_RESTART_COUNT"),
         "digest": hashlib.sha256(weights).hexdigest(),
     }
     (Path(sys.argv[1]) / f"ddp-{rank}.json").write_text(json.dumps(found), encoding="utf-8")

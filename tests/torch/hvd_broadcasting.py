@@ -200,3 +200,16 @@ def check_optimizers_alike() -> None:
         call()
     else:
         expect_error(call, "they must be alike")
+
+
+def check_optimizer_state_beside_parameters_that_are_not_trained() -> None:
+    """Whole numbers have no gradients, and no step looks for them; the others have zeros, as Horovod leaves them."""
+    counts = torch.nn.Parameter(torch.tensor([1, 3]), requires_grad=False)
+    weights = torch.nn.Parameter(torch.full((4,), float(hvd.rank())))
+    optimizer = torch.optim.SGD([counts, weights], 0.1 + hvd.rank(), momentum=0.9, weight_decay=0.1, nesterov=True)
+    optimizer = hvd.DistributedOptimizer(optimizer, [("counts", counts), ("weights", weights)])
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert counts.grad is None
+    assert torch.equal(weights.grad, torch.zeros(4))
+    assert torch.equal(weights.detach(), torch.full((4,), float(hvd.rank())))
+    assert optimizer.param_groups[0]["lr"] == 0.1

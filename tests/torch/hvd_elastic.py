@@ -197,12 +197,14 @@ def check_sampler_shares_out_what_is_left() -> None:
     state = elastic.TorchState(sampler=sampler)
     sampler.record_batch(0, 2)
     sampler.record_batch(1, 2)
+    assert sampler.processed_num == 4 * hvd.size()
     state.commit()
     read = set(hvd.allgather(torch.tensor(first[:4])).tolist())
     assert state.sampler is sampler
     state.on_reset()
     state.sync()
     assert sampler.processed_indices == read
+    assert sampler.processed_num == len(read)
     left = hvd.allgather(torch.tensor(list(sampler))).tolist()
     assert set(left) == set(range(20)) - read
     sampler.set_epoch(1)

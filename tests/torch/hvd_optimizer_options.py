@@ -175,9 +175,27 @@ def check_sparse_gradients() -> None:
             optimizer.zero_grad()
             model(_words(step, hvd.rank())).square().mean().backward()
             optimizer.step()
-            assert model.embedding.weight.grad.is_sparse == ("sparse_as_dense" not in options)
+            assert model.embedding.weight.grad.is_sparse
         expect_same_everywhere(model.parameters())
         expect_close(model, alone)
+
+
+def check_sparse_gradients_that_travel_as_dense_ones_suit_optimizers_of_sparse_ones() -> None:
+    table = nn.Embedding(10, 3, sparse=True, _weight=torch.arange(30.0).reshape(10, 3))
+    alone = copy.deepcopy(table)
+    plain = torch.optim.SparseAdam(alone.parameters(), 0.1)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SparseAdam(table.parameters(), 0.1), table.named_parameters(), sparse_as_dense=True
+    )
+    for step in range(3):
+        plain.zero_grad()
+        alone(torch.cat([_words(step, rank) for rank in range(hvd.size())])).sum().div(hvd.size()).backward()
+        plain.step()
+        optimizer.zero_grad()
+        table(_words(step, hvd.rank())).sum().backward()
+        optimizer.step()
+    expect_same_everywhere(table.parameters())
+    expect_close(table, alone)
 
 
 def check_sparse_gradients_on_some_ranks_only() -> None:

@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import process_group_answers
 import process_group_checks
-import process_group_libraries
 import process_group_training
 
 from ringlet.comm.contract import Communicator
@@ -16,12 +16,14 @@ from ringlet.comm.contract import Communicator
 
 def three_ranks(comm: Communicator) -> dict[str, Any]:
     """The last check loses a rank."""
-    return _all(comm, process_group_training.plain_training, process_group_checks.everything)
+    return _all(
+        comm, process_group_training.plain_training, process_group_answers.answers, process_group_checks.everything
+    )
 
 
 def two_ranks(comm: Communicator) -> dict[str, Any]:
-    """Accelerate ends the group that it took over."""
-    return _all(comm, process_group_training.ddp_variants, process_group_libraries.with_accelerate)
+    """Stock DDP."""
+    return _all(comm, process_group_training.ddp_variants)
 
 
 def _all(comm: Communicator, *checks: Callable[[Communicator], Any]) -> dict[str, Any]:
@@ -30,8 +32,6 @@ def _all(comm: Communicator, *checks: Callable[[Communicator], Any]) -> dict[str
         sys.stderr.write(f"rank {comm.rank}: {check.__name__}\n")
         try:
             results[check.__name__] = {"value": check(comm)}
-        except Exception as error:
+        except Exception:
             results[check.__name__] = {"error": traceback.format_exc()}
-            if isinstance(error, ModuleNotFoundError) and error.name == "accelerate":
-                results[check.__name__] = {"missing": "needs Accelerate: pip install accelerate"}
     return results

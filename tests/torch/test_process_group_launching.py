@@ -10,10 +10,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from harness import mpiexec
+from launching import run_script
 
 import ringlet
-from ringlet.comm.environments import VARIABLES
 
 pytest.importorskip("torch")
 
@@ -21,25 +20,10 @@ SCRIPT = Path(__file__).with_name("ddp_script.py")
 ROOT = Path(__file__).parents[2]
 
 
-def _run(launcher: list[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    environment |= {"PYTHONPATH": str(Path(ringlet.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [*launcher, str(SCRIPT), str(folder), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, cwd=folder)
-
-
-def _launcher(name: str) -> list[str]:
-    if name == "torchrun":
-        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    if name == "mpiexec":
-        return [str(mpiexec()), "-n", "2", sys.executable]
-    return [sys.executable, "-m", "ringlet", "run", "-n", "2", "--launcher", "local"]
-
-
 @pytest.mark.parametrize("launcher", ["ringlet", "mpiexec", "torchrun"])
 def test_stock_ddp_runs_under_every_launcher(launcher: str, tmp_path: Path) -> None:
     """Also if the script does not end the group itself."""
-    ended = _run(_launcher(launcher), tmp_path, *(["leave"] if launcher != "torchrun" else []))
+    ended = run_script(launcher, SCRIPT, tmp_path, *(["leave"] if launcher != "torchrun" else []))
     assert ended.returncode == 0, ended.stderr
     found = [json.loads((tmp_path / f"ddp-{rank}.json").read_text()) for rank in range(2)]
     assert [entry["rank"] for entry in found] == [0, 1]
@@ -73,6 +57,16 @@ def test_programs_need_not_import_ringlet(tmp_path: Path) -> None:
 
 def test_an_exception_on_one_rank_is_told_and_ends_all(tmp_path: Path) -> None:
     """PyTorch's hook for exceptions holds back what others print; under mpiexec it must come out all the same."""
-    ended = _run(_launcher("mpiexec"), tmp_path, "fail")
+    ended = run_script("mpiexec", SCRIPT, tmp_path, "fail")
     assert ended.returncode != 0
     assert "ValueError: rank 1 has had enough" in ended.stderr + ended.stdout
+
+
+def test_torchrun_restarts_a_job_that_lost_a_rank(tmp_path: Path) -> None:
+    """The second attempt meets in the same store as the first, whose ranks have left their keys there."""
+    ended = run_script("torchrun", SCRIPT, tmp_path, "fail-once", options=("--max-restarts", "1"))
+    assert ended.returncode == 0, ended.stderr
+    assert "ValueError: rank 1 fails once" in ended.stderr
+    found = [json.loads((tmp_path / f"ddp-{rank}.json").read_text()) for rank in range(2)]
+    assert [entry["restarts"] for entry in found] == ["1", "1"]
+    assert len({entry["digest"] for entry in found}) == 1

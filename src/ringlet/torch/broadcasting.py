@@ -145,7 +145,8 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give all ranks the optimizer state and the options of all groups (learning rates, …) of ``root_rank``.
 
-    A state that is empty is made by a step with zero gradients, which changes no parameter and counts as no step.
+    A state that is empty is made by a step with zero gradients, which changes no parameter and counts as no step;
+    parameters without gradients then have zeros.
     Where that would not be neutral (momentum with dampening, optimizers that PyTorch does not bring) it stays empty:
     then the first step makes the same on all ranks. ``model`` is Horovod's and is not needed.
     """
@@ -173,8 +174,13 @@ def _is_fresh_after_zero_step(optimizer: Optimizer) -> bool:
 
 
 def _make_state(optimizer: Optimizer) -> None:
-    """A step with zero gradients, without decay, after which parameters, gradients and counts are put back."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    """A step with zero gradients, without decay, after which parameters, gradients and counts are put back.
+
+    Parameters that had no gradients keep zeros, as Horovod leaves them.
+    """
+    parameters = [
+        parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad
+    ]
     gradients = [parameter.grad for parameter in parameters]
     values = [parameter.detach().clone() for parameter in parameters]
     decays = [group.get("weight_decay") for group in optimizer.param_groups]
@@ -188,7 +194,8 @@ def _make_state(optimizer: Optimizer) -> None:
     with torch.no_grad():
         for parameter, gradient, value in zip(parameters, gradients, values, strict=True):
             parameter.copy_(value)
-            parameter.grad = gradient
+            if gradient is not None:
+                parameter.grad = gradient
         for state in optimizer.state.values():
             if isinstance(state.get("step"), Tensor):
                 state["step"].zero_()

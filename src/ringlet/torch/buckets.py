@@ -170,9 +170,11 @@ class DenseBucket(Bucket):
                 continue
             if gradient is None and not parameter.requires_grad:
                 continue  # frozen meanwhile: optimizers leave it alone
-            if in_place:
+            if gradient is not None and gradient.layout is torch.sparse_coo:  # as its optimizer expects it
+                parameter.grad = result.to_sparse(gradient.sparse_dim()).to(parameter.dtype)
+            elif in_place:
                 parameter.grad = result
-            elif gradient is None or gradient.layout is not torch.strided:
+            elif gradient is None:
                 parameter.grad = torch.empty_like(parameter).copy_(result)
             else:
                 gradient.copy_(result)

@@ -94,11 +94,17 @@ class ElasticSampler(Sampler[int]):
     def reset(self) -> None:
         """Share out again what is left, among the ranks that there are now."""
         self.num_replicas, self.rank = global_process_set.size(), global_process_set.rank()
+        self._num_shared = len(self.processed_indices)
         num_all = len(cast(Sized, self.dataset))
         self.remaining_indices = [index for index in range(num_all) if index not in self.processed_indices]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
         self.indices: list[int] = self._share()
+
+    @property
+    def processed_num(self) -> int:
+        """How many samples all ranks have read of this epoch, if the others have recorded as many as this one."""
+        return self._num_shared + (len(self.processed_indices) - self._num_shared) * self.num_replicas
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch: nothing of it has been read, and it has an order of its own."""

@@ -1,6 +1,6 @@
 """A state of training that survives failures: in memory while the ranks live, on disk if they do not.
 
-    state = hvd.elastic.TorchState(model, optimizer, directory="progress", epoch=0)
+    state = hvd.elastic.TorchState(model, optimizer, epoch=0)
 
     @hvd.elastic.run
     def train(state):
@@ -11,8 +11,9 @@
 
     train(state)
 
-If a collective fails on all ranks, training resumes from the last commit. If a process dies, the job ends; started with
-``ringlet run --restarts 3``, possibly with another number of ranks, it resumes from the last commit in ``directory``.
+If a collective fails on all ranks, training resumes from the last commit. If a process dies, all end; started with
+``ringlet run --restarts 3`` they are started again, possibly fewer of them, and resume from the last commit. With a
+``directory`` a job that is started later resumes from there too.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ import copy
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ringlet.elastic.commits import Commits
 from ringlet.elastic.loop import ElasticState, digest, run
 from ringlet.errors import CheckpointError, RingletError
 from ringlet.named.horovod import HostsUpdatedInterrupt
@@ -37,7 +36,6 @@ from ringlet.torch.broadcasting import (
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
-    on_first_rank,
 )
 from ringlet.torch.data import ElasticSampler
 from ringlet.torch.objects import join, split
@@ -65,48 +63,28 @@ class State(ElasticState):
 
     def __init__(self, *, directory: str | os.PathLike[str] | None = None) -> None:
         """With a ``directory`` commits are also written there, by rank 0."""
-        super().__init__()
-        self._commits = None if directory is None else Commits(Path(directory))
+        super().__init__(directory)
 
-    def load(self) -> bool:
-        """Take the newest commit in the directory, on all ranks; False, and nothing changes, if there is none."""
-        if self._commits is None:
-            return False
-        commits = self._commits
-        found = on_first_rank(lambda: _decoded(commits.newest()))
-        if found is None:
-            return False
-        self.take(found)
-        return True
+    def encoded(self) -> dict[str, Any]:
+        """What :meth:`saved` gives, as arrays and an outline."""
+        outline, tensors = split(self.saved(), "the state")
+        arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
+        return {"outline": json.dumps(outline), **arrays}
 
-    def write(self) -> None:
-        """By rank 0, if there is a directory; its error is raised on all ranks."""
-        if self._commits is not None:
-            commits = self._commits
-            on_first_rank(lambda: commits.write(_encoded(self.saved())))
+    def take(self, found: dict[str, Any]) -> None:
+        """What :meth:`encoded` gave."""
+        if not isinstance(found.get("outline"), str):
+            raise CheckpointError("the commit is not one of ringlet.torch: give another directory")
+        tensors = [from_array(found[f"tensor{place}"].copy()) for place in range(len(found) - 1)]
+        self.resume(join(json.loads(found["outline"]), tensors))
 
     def saved(self) -> dict[str, Any]:
         """The copy in memory, for a commit on disk: what :meth:`ringlet.torch.objects.split` takes."""
         raise NotImplementedError
 
-    def take(self, saved: dict[str, Any]) -> None:
+    def resume(self, saved: dict[str, Any]) -> None:
         """Become what :meth:`saved` gave, in this or an earlier process."""
         raise NotImplementedError
-
-
-def _encoded(saved: dict[str, Any]) -> dict[str, Any]:
-    outline, tensors = split(saved, "the state")
-    arrays = {f"tensor{place}": to_array(tensor) for place, tensor in enumerate(tensors)}
-    return {"outline": json.dumps(outline), **arrays}
-
-
-def _decoded(commit: dict[str, Any] | None) -> Any:
-    if commit is None:
-        return None
-    if not isinstance(commit.get("outline"), str):
-        raise CheckpointError("the commit is not one of ringlet.torch: give another directory")
-    tensors = [from_array(commit[f"tensor{place}"].copy()) for place in range(len(commit) - 1)]
-    return join(json.loads(commit["outline"]), tensors)
 
 
 class ObjectState(State):
@@ -144,7 +122,7 @@ class ObjectState(State):
         """The values alone."""
         return {"values": self._saved_values}
 
-    def take(self, saved: dict[str, Any]) -> None:
+    def resume(self, saved: dict[str, Any]) -> None:
         """The values alone; a commit of a state with other names is refused."""
         values = saved["values"]
         if values.keys() != set(self._names):
@@ -323,7 +301,7 @@ class TorchState(ObjectState):
         """States by name, and the values."""
         return {**super().saved(), "states": {name: handler.saved_state for name, handler in self._handlers.items()}}
 
-    def take(self, saved: dict[str, Any]) -> None:
+    def resume(self, saved: dict[str, Any]) -> None:
         """States by name, and the values."""
         states = saved.get("states", {})
         if states.keys() != self._handlers.keys():
@@ -331,7 +309,7 @@ class TorchState(ObjectState):
                 f"the commit holds {', '.join(sorted(states))}, this state has {', '.join(sorted(self._handlers))}: "
                 "give the same names, or another directory"
             )
-        super().take(saved)
+        super().resume(saved)
         for name, state in states.items():
             self._handlers[name].saved_state = state
             self._handlers[name].restore()

@@ -51,7 +51,7 @@ def DistributedOptimizer(  # noqa: N802
       without a step raise, fewer (the rest of an epoch) are exchanged by ``step``.
     - ``gradient_predivide_factor`` f: gradients are divided by f before the sum and multiplied by f/size after it.
     - ``groups``: how many groups of parameters, or which, are exchanged as one operation (with overlap).
-    - ``sparse_as_dense``: sparse gradients travel as dense ones instead of being gathered.
+    - ``sparse_as_dense``: sparse gradients travel as dense ones instead of being gathered; they stay sparse here.
 
     Gradient clipping: ``optimizer.synchronize()``, clip, ``with optimizer.skip_synchronize(): optimizer.step()``.
     """

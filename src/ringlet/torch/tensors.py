@@ -37,6 +37,8 @@ NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.complex128: np.dtype(np.complex128),
 }
 """The dtypes that travel."""
+_TYPE_TEXTS = {dtype: found.str for dtype, found in NUMPY_DTYPES.items()}
+_TYPE_TEXTS[torch.bfloat16] = np.dtype(np.int16).str  # of the same size: NumPy itself has none
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
@@ -72,13 +74,35 @@ def shares_memory(tensor: Tensor) -> bool:
 def to_array(tensor: Tensor) -> Array:
     """The values of a dense tensor in C order: its own memory where :func:`shares_memory`, else a copy."""
     numpy_dtype(tensor.dtype)
-    plain = tensor.detach()
+    plain = tensor.detach() if tensor.requires_grad else tensor
     if not shares_memory(plain):
         plain = plain.resolve_conj().resolve_neg().to("cpu").contiguous()
-    if plain.dtype is torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(BFLOAT16)
-    array: Array = plain.numpy()
-    return array
+    values: Array = np.asarray(_Memory(plain))
+    return values.view(BFLOAT16) if plain.dtype is torch.bfloat16 else values
+
+
+class _Memory:
+    """The memory of a contiguous tensor of the CPU, as NumPy asks for it; arrays keep the tensor through it.
+
+    ``Tensor.numpy`` gives the same array, but forbids forever that the storage is resized, as FSDP does in every step.
+    """
+
+    __slots__ = ("__array_interface__", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        address = tensor.data_ptr()
+        if not address and tensor.numel():
+            raise ArgumentsError(
+                f"a {type(tensor).__qualname__} of shape {tuple(tensor.shape)} has no memory: it was freed, or lies in "
+                "other tensors. Pass one that has its values; of a DTensor, its to_local()"
+            )
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": tuple(tensor.shape),
+            "typestr": _TYPE_TEXTS[tensor.dtype],
+        }
 
 
 def from_array(array: Array, device: torch.device | None = None) -> Tensor:

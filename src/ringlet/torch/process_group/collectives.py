@@ -19,6 +19,8 @@ from torch.distributed import ProcessGroup, Work
 
 from ringlet.comm.contract import Communicator
 from ringlet.errors import CommunicationError
+from ringlet.torch.process_group.compiling import never_compiled
+from ringlet.torch.process_group.devices import by_device
 from ringlet.torch.process_group.tensors import (
     InOut,
     allreduce_sparse,
@@ -31,19 +33,24 @@ from ringlet.torch.process_group.tensors import (
 from ringlet.torch.process_group.work import Job
 
 
+@never_compiled
 class CollectiveGroup(ProcessGroup):
     """The collectives of a group; what happens to jobs is left to a subclass."""
 
     @abstractmethod
-    def _submit(self, what: str, job: Job, opts: Any = None, timeout: timedelta | None = None) -> Work: ...
+    def _submit(
+        self, what: str, job: Job, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
+        """``tensors`` are this rank's inputs."""
 
     # -- combine ------------------------------------------------------------------------------------------------------
+    @by_device
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """In place; of sparse tensors indices and values travel."""
         given, how = _listed(tensors), combining(getattr(opts, "reduceOp", opts))
         if any(tensor.is_sparse for tensor in given):
             job: Job = lambda comm: [allreduce_sparse(comm, tensor, how) for tensor in given]  # noqa: E731
-            return self._submit("allreduce", job, opts, timeout)
+            return self._submit("allreduce", job, given, opts, timeout)
         borrowed = borrow_all(given)
 
         def dense(comm: Communicator) -> list[Tensor]:
@@ -52,12 +59,14 @@ class CollectiveGroup(ProcessGroup):
                 entry.store()
             return given
 
-        return self._submit("allreduce", dense, opts, timeout)
+        return self._submit("allreduce", dense, given, opts, timeout)
 
+    @by_device
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
         """Several tensors in place."""
         return self.allreduce(tensors, opts)
 
+    @by_device
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Work:
         """In place on the root; the others keep what they have."""
         given, how, root = _listed(tensors), combining(getattr(opts, "reduceOp", op)), _root(opts)
@@ -70,8 +79,9 @@ class CollectiveGroup(ProcessGroup):
                     entry.store()
             return given
 
-        return self._submit("reduce", job, opts, timeout)
+        return self._submit("reduce", job, given, opts, timeout)
 
+    @by_device
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """One tensor of the list for each rank; their sizes may differ."""
         how, rank, size = combining(getattr(opts, "reduceOp", opts)), self.rank(), self.size()
@@ -90,12 +100,14 @@ class CollectiveGroup(ProcessGroup):
             target.store()
             return [target.tensor]
 
-        return self._submit("reduce_scatter", job, opts, timeout)
+        return self._submit("reduce_scatter", job, _inner(inputs), opts, timeout)
 
+    @by_device
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
         """One tensor with a part for each rank."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
+    @by_device
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
@@ -111,9 +123,10 @@ class CollectiveGroup(ProcessGroup):
                 target.store()
             return list(outputs)
 
-        return self._submit("reduce_scatter_single", job, opts)
+        return self._submit("reduce_scatter_single", job, inputs, opts)
 
     # -- move ---------------------------------------------------------------------------------------------------------
+    @by_device
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """In place."""
         given, root = _listed(tensors), _root(opts)
@@ -126,12 +139,14 @@ class CollectiveGroup(ProcessGroup):
                     entry.store()
             return given
 
-        return self._submit("broadcast", job, opts, timeout)
+        return self._submit("broadcast", job, given, opts, timeout)
 
+    @by_device
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """A tensor of every rank; their sizes may differ."""
         return self._allgather([_only(inputs)], [_inner(outputs)], opts, timeout)
 
+    @by_device
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
@@ -157,12 +172,14 @@ class CollectiveGroup(ProcessGroup):
                 hand_out(values, targets)
             return list(outputs)
 
-        return self._submit("all_gather", job, opts, timeout)
+        return self._submit("all_gather", job, inputs, opts, timeout)
 
+    @by_device
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
         """One tensor with the parts of all ranks."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
+    @by_device
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
@@ -173,11 +190,13 @@ class CollectiveGroup(ProcessGroup):
 
         def job(comm: Communicator) -> list[Tensor]:
             for target, source in pairs:
-                hand_out(comm.allgather(source.array), [target])
+                row = source.array.reshape(1, source.array.size)  # as one row: sizes that differ are an error on all
+                hand_out(comm.allgather(row).reshape(-1), [target])
             return list(outputs)
 
-        return self._submit("all_gather_single", job, opts)
+        return self._submit("all_gather_single", job, inputs, opts)
 
+    @by_device
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """The tensors of all ranks on the root."""
         source, root = borrow(_only(inputs)).array, _root(opts)
@@ -192,8 +211,9 @@ class CollectiveGroup(ProcessGroup):
             hand_out(values, targets)
             return [target.tensor for target in targets]
 
-        return self._submit("gather", job, opts, timeout)
+        return self._submit("gather", job, _listed(inputs), opts, timeout)
 
+    @by_device
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """A tensor of the root's list for each rank."""
         target, root, size = borrow(_only(outputs)), _root(opts), self.size()
@@ -208,8 +228,9 @@ class CollectiveGroup(ProcessGroup):
             hand_out(values, [target])
             return [target.tensor]
 
-        return self._submit("scatter", job, opts, timeout)
+        return self._submit("scatter", job, [source.tensor for source in sources], opts, timeout)
 
+    @by_device
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         """A tensor for each rank, and one from each; their sizes may differ."""
         targets, sources = borrow_all(outputs), borrow_all(inputs)
@@ -222,8 +243,9 @@ class CollectiveGroup(ProcessGroup):
             hand_out(values, targets)
             return list(outputs)
 
-        return self._submit("all_to_all", job, opts)
+        return self._submit("all_to_all", job, inputs, opts)
 
+    @by_device
     def all_to_all_single(
         self,
         output: Tensor,
@@ -247,7 +269,7 @@ class CollectiveGroup(ProcessGroup):
             hand_out(exchanged, [target])
             return [output]
 
-        return self._submit("all_to_all_single", job, opts)
+        return self._submit("all_to_all_single", job, [input], opts)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """Done when all ranks have come here."""
@@ -256,7 +278,7 @@ class CollectiveGroup(ProcessGroup):
             comm.barrier()
             return []
 
-        return self._submit("barrier", job, opts, timeout)
+        return self._submit("barrier", job, [], opts, timeout)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced

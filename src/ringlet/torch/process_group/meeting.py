@@ -11,6 +11,7 @@ neither torchrun nor the user has said how ranks meet, those that Ringlet or mpi
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -46,6 +47,20 @@ def own_place(store: Store, name: str, ranks: Sequence[int]) -> Store:
     group = f"{name}/{'-'.join(map(str, ranks))}"
     _meetings[group] += 1
     return PrefixStore(f"ringlet/{group}/{_meetings[group]}", store)
+
+
+def meet(store: Store, rank: int, size: int, patience: timedelta, what: str) -> Store:
+    """A part of ``store`` that only ranks which are here now know; all of the ``size`` ranks must call.
+
+    A job that torchrun starts again may meet in the store of the attempt before it, whose ranks have left their keys
+    there, and what one of them has said would be taken for an answer. So rank 0 says a new word, the others answer to
+    it by words of their own, and rank 0 tells which answers it got. A rank that finds its own word among them uses the
+    part of the store under that of rank 0; one that does not has read what an earlier rank 0 left, and looks again.
+    """
+    if size == 1:
+        return store
+    meeting = Meeting(store, rank, size, patience, what, threading.Event())
+    return PrefixStore(meeting.invite() if rank == 0 else meeting.answer(), store)
 
 
 def connect_group(
@@ -88,6 +103,46 @@ def connect_group(
 
 
 @final
+class Keys:
+    """Keys of a store, waited for by asking again and again.
+
+    A store that waits itself lets no other thread of this process ask meanwhile.
+    """
+
+    def __init__(self, store: Store, stop: threading.Event | None = None) -> None:
+        """``stop`` ends all waiting."""
+        self._store: Any = store
+        self._stop = stop or threading.Event()
+
+    def set(self, key: str, data: bytes) -> None:
+        """Tell all ranks."""
+        self._store.set(key, data)
+
+    def get(self, key: str) -> bytes:
+        """What a rank has told; it must be there."""
+        data: bytes = self._store.get(key)
+        return data
+
+    def has(self, key: str) -> bool:
+        """Whether a rank has told it."""
+        return bool(self._store.check([key]))
+
+    def delete(self, key: str) -> None:
+        """Forget it."""
+        self._store.delete_key(key)
+
+    def wait(self, key: str, deadline: float) -> bool:
+        """Whether the key is there by ``deadline`` (of :func:`time.monotonic`), or before all waiting is ended."""
+        pause = _FIRST_PAUSE
+        while not self.has(key):
+            left = deadline - monotonic()
+            if left <= 0 or self._stop.wait(min(pause, left)):
+                return False
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return True
+
+
+@final
 class Meeting:
     """What ranks tell each other before they have a communicator, topic by topic."""
 
@@ -96,23 +151,45 @@ class Meeting:
     ) -> None:
         self.rank = rank
         self.size = size
-        self._store: Any = store
+        self._keys = Keys(store, stop)
         self._patience = patience.total_seconds()
         self._what = what
         self._stop = stop
         self._topic = 0
 
+    def invite(self) -> str:
+        """Rank 0: a new word, to which all others have answered."""
+        word = secrets.token_hex(8)
+        self._keys.set("word", word.encode())
+        answers = [self._read(f"{word}/{rank}", rank) for rank in range(1, self.size)]
+        self._keys.set(f"{word}/met", b" ".join(answers))
+        return word
+
+    def answer(self) -> str:
+        """Other ranks: the word of the rank 0 that has heard this rank's answer."""
+        own, answered, deadline, pause = secrets.token_hex(8).encode(), "", monotonic() + self._patience, _FIRST_PAUSE
+        while True:
+            word = self._keys.get("word").decode() if self._keys.has("word") else ""
+            if word and word != answered:
+                self._keys.set(f"{word}/{self.rank}", own)
+                answered = word
+            if word and self._keys.has(f"{word}/met") and own in self._keys.get(f"{word}/met").split():
+                return word
+            if monotonic() > deadline or self._stop.wait(pause):
+                raise self._missing(0)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
     def gather(self, data: bytes) -> list[bytes]:
         """The bytes of all ranks."""
         keys = self._next_keys(range(self.size))
-        self._store.set(keys[self.rank], data)
+        self._keys.set(keys[self.rank], data)
         return [self._read(key, rank) for rank, key in enumerate(keys)]
 
     def broadcast(self, data: bytes) -> bytes:
         """The bytes of rank 0."""
         key = self._next_keys([0])[0]
         if self.rank == 0:
-            self._store.set(key, data)
+            self._keys.set(key, data)
             return data
         return self._read(key, 0)
 
@@ -125,19 +202,17 @@ class Meeting:
         return [f"{self._topic}/{rank}" for rank in ranks]
 
     def _read(self, key: str, rank: int) -> bytes:
-        """Ask again and again: a store that waits itself lets no other thread of this process ask meanwhile."""
-        pause, deadline = _FIRST_PAUSE, monotonic() + self._patience
-        while not self._store.check([key]):
-            if monotonic() > deadline:
-                raise CommunicationError(
-                    f"{self._what}: rank {self.rank} has waited {self._patience:g} s for rank {rank} of {self.size}, "
-                    "which never came. Every rank of the group must take part in making it"
-                )
-            if self._stop.wait(pause):
-                raise CommunicationError(f"{self._what}: the process group was destroyed before rank {rank} came")
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        data: bytes = self._store.get(key)
-        return data
+        if self._keys.wait(key, monotonic() + self._patience):
+            return self._keys.get(key)
+        raise self._missing(rank)
+
+    def _missing(self, rank: int) -> CommunicationError:
+        if self._stop.is_set():
+            return CommunicationError(f"{self._what}: the process group was destroyed before rank {rank} came")
+        return CommunicationError(
+            f"{self._what}: rank {self.rank} has waited {self._patience:g} s for rank {rank} of {self.size}, "
+            "which never came. Every rank of the group must take part in making it"
+        )
 
 
 def meet_by_launcher(url: str, timeout: timedelta) -> Iterator[tuple[Store, int, int]]:

@@ -25,6 +25,7 @@ from ringlet.comm.arrays import as_bytes
 from ringlet.comm.contract import Array, Communicator
 from ringlet.errors import CommunicationError
 from ringlet.torch.process_group.meeting import connect_group
+from ringlet.torch.process_group.profiling import Record
 from ringlet.torch.process_group.tensors import InOut, borrow
 from ringlet.torch.process_group.work import SECONDS_TO_FINISH, SECONDS_TO_LEAVE, Lane, RingletWork, leave
 
@@ -73,13 +74,13 @@ class Mailbox:
         self._changed = threading.Condition()
         self._closed = threading.Event()
 
-    def send(self, tensor: Tensor, target: int, tag: int) -> RingletWork:
+    def send(self, tensor: Tensor, target: int, tag: int, record: Record | None = None) -> RingletWork:
         """Send the values of a tensor; done when the receiver has them."""
         self._check_rank(target, "send to")
         values = borrow(tensor).array
         what = f"send to rank {target} with tag {tag}"
         if target == self._rank:
-            work = RingletWork(what)
+            work = RingletWork(what, record=record)
             self._deliver(_Message(target, tag, _kind(values), values.copy()))
             work.finish([tensor])
             return work
@@ -89,14 +90,14 @@ class Mailbox:
             link.broadcast(as_bytes(values), 0)
             return [tensor]
 
-        return self._link(target).submit(what, job)
+        return self._link(target).submit(what, job, record=record)
 
-    def receive(self, tensor: Tensor, source: int | None, tag: int) -> RingletWork:
+    def receive(self, tensor: Tensor, source: int | None, tag: int, record: Record | None = None) -> RingletWork:
         """Take the next message with this tag from rank ``source``, or from any rank."""
         if source is not None:
             self._check_rank(source, "receive from")
         sender = "any rank" if source is None else f"rank {source}"
-        work = RingletWork(f"recv from {sender} with tag {tag}", self.patience)
+        work = RingletWork(f"recv from {sender} with tag {tag}", self.patience, record)
         receive = _Receive(source, tag, borrow(tensor), work)
         with self._changed:
             for message in self._kept:

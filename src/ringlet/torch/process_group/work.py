@@ -16,6 +16,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch._C import _distributed_c10d
 from torch.distributed import Work
 from torch.futures import Future
 
@@ -23,6 +24,7 @@ from ringlet.comm.contract import Communicator
 from ringlet.comm.node import NodeCommunicator
 from ringlet.errors import CommunicationError
 from ringlet.forks import Owner
+from ringlet.torch.process_group.profiling import Record
 
 Job = Callable[[Communicator], Any]
 """Does something on the communicator of a lane, and gives what it has written: tensors in lists."""
@@ -43,11 +45,15 @@ class RingletWork(Work):
     all was well when the future holds an error.
     """
 
-    def __init__(self, what: str, limit: timedelta | None = None) -> None:
-        """``what`` it is, for messages; ``limit`` is how long :meth:`wait` waits at most (default: no limit)."""
+    def __init__(self, what: str, limit: timedelta | None = None, record: Record | None = None) -> None:
+        """``what`` it is, for messages; ``limit`` is how long :meth:`wait` waits at most (default: no limit).
+
+        ``record`` ends with it (``profiling``).
+        """
         super().__init__()
         self.what = what
         self._limit = limit
+        self._record = record
         self._owner = Owner()
         self._lock = threading.Lock()
         self._finished = threading.Event()
@@ -63,6 +69,8 @@ class RingletWork(Work):
             if self._finished.is_set():
                 return
             self._value, self._error, self._source = value, error, source
+            if self._record is not None:
+                self._record.end()
             self._finished.set()
             gate = self._gate
         if gate is not None:
@@ -134,6 +142,18 @@ class RingletWork(Work):
         self.wait()
 
 
+def lasting(work: Work) -> Work:
+    """The same work for C++ code that keeps it: of a work made in Python it keeps the half that cannot answer alone.
+
+    Waiting for the result tells of no error; the future that it gives does.
+    """
+    if not isinstance(work, RingletWork | JointWork):
+        return work
+    make: Any = _distributed_c10d
+    kept: Work = make._create_work_from_future(work.get_future())
+    return kept
+
+
 @final
 class JointWork(Work):
     """Several works that count as one."""
@@ -180,13 +200,14 @@ class Lane:
         self._jobs: SimpleQueue[tuple[RingletWork, Job] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
         self._running: tuple[RingletWork, float] | None = None
         self._broken: BaseException | None = None
         self._closed = threading.Event()
 
-    def submit(self, what: str, job: Job, limit: timedelta | None = None) -> RingletWork:
+    def submit(self, what: str, job: Job, limit: timedelta | None = None, record: Record | None = None) -> RingletWork:
         """Queue a job. A job submitted by a callback of another one runs at once: the thread could not wait for it."""
-        work = RingletWork(what, limit)
+        work = RingletWork(what, limit, record)
         if self._closed.is_set():
             raise CommunicationError(f"{what} was called on a process group that has been destroyed")
         if threading.current_thread() is self._thread:
@@ -213,8 +234,9 @@ class Lane:
         if thread is not None and is_sound:
             thread.join(seconds)
         self.break_off(CommunicationError("the process group was destroyed before this could be done"))
-        if thread is not None:
-            thread.join(SECONDS_TO_LEAVE)
+        for left in (thread, self._watcher):  # the interpreter may end next: no thread of ours is to see that
+            if left is not None and left is not threading.current_thread():
+                left.join(SECONDS_TO_LEAVE)
         if self._communicator is not None:
             self._communicator.close()
 
@@ -236,8 +258,9 @@ class Lane:
     def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"ringlet-{self._name}", daemon=True)
+            self._watcher = threading.Thread(target=self._watch, name=f"ringlet-{self._name}-limit", daemon=True)
             self._thread.start()
-            threading.Thread(target=self._watch, name=f"ringlet-{self._name}-limit", daemon=True).start()
+            self._watcher.start()
 
     def _work(self) -> None:
         while (entry := self._jobs.get()) is not None:
