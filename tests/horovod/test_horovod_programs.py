@@ -101,7 +101,8 @@ def test_objects_are_the_same_under_both_names() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])])}
     command = [sys.executable, "-c", text]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, "No module named 'horovod.spark'\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("No module named 'horovod.spark': Ringlet does not run on Spark: ")
 
 
 def test_settings_are_translated_unless_ringlet_has_its_own() -> None:

@@ -62,7 +62,7 @@ def test_values_inside_compiled_functions(checked, backend):
         ("both", "were given: expected op alone"),
         ("shapes", "rank 1 submitted allreduce of float64 of shape (3,)"),
         ("dtypes", "rank 0 submitted allreduce of float32"),
-        ("min", "expected Average or Sum"),
+        ("min", "expected Average, Sum or Adasum"),
         ("predivide", "expected a positive factor, with Average"),
         ("twice", "is distributed already"),
         ("passes", "backward_passes_per_step=3 cannot be set"),

@@ -45,6 +45,16 @@ def scales_multiply_before_and_after(group):
             assert result.dtype == dtype
 
 
+def values_are_made_smaller_before_they_are_added_up(group):
+    """Else their sum would be infinite."""
+    for dtype, large in (("float32", 3e38), ("float64", 1.7e308)):
+        for op, factor in ((Reduction.SUM, group.size), (Reduction.AVERAGE, 1)):
+            for shape in ((2,), (20_000,)):  # that travels with others, and alone
+                own = np.full(shape, large, dtype)
+                [result] = run(group, "allreduce", "large", own, op=op, prescale=0.125, postscale=0.5)
+                np.testing.assert_allclose(result, large * 0.0625 * factor, rtol=1e-6)
+
+
 def the_average_of_whole_numbers_is_cut_towards_zero(group):
     stack = [np.array([-7, 7, -128, -1, rank, -rank], np.int16) for rank in range(group.size)]
     [result] = run(group, "allreduce", "cut", stack[group.rank], op=Reduction.AVERAGE)
@@ -230,6 +240,7 @@ def adasum_of_orthogonal_gradients_is_their_sum_and_of_equal_ones_their_mean(gro
 CHECKS = [
     allreduce_combines_every_dtype_by_every_op,
     scales_multiply_before_and_after,
+    values_are_made_smaller_before_they_are_added_up,
     the_average_of_whole_numbers_is_cut_towards_zero,
     results_go_where_they_are_wanted,
     inputs_may_have_any_layout,

@@ -88,6 +88,20 @@ def a_name_twice_in_flight_is_refused(group):
     same(run(group, "allreduce", "twice", own, op=Reduction.SUM)[0], total(group))
 
 
+def a_name_stays_taken_until_the_program_has_noticed_its_end(group):
+    """Whether it is taken must not depend on how fast the others are."""
+    own = np.ones(3)
+    first = submit(group, "allreduce", "unnoticed", own)
+    while not first.finished:
+        first._driver.nudge()
+    expect_error(lambda: submit(group, "allreduce", "unnoticed", own), "already under way", DuplicateNameError)
+    assert first.done()
+    submit(group, "allreduce", "unnoticed", own)
+    submit(group, "allreduce", "other", own).wait()
+    run(group, "barrier", "all have come here")  # a rank that waits for anything has noticed what had ended
+    same(run(group, "allreduce", "unnoticed", own, op=Reduction.SUM)[0], own * group.size)
+
+
 def names_are_any_text(group):
     names = ("", "a" * 5000, "ümläut 名 \n", "7", "007", "x.4294967295", "x.99999999999", "x.1", "x.01")
     handles = [
@@ -191,6 +205,13 @@ def buffers_are_reduced_in_place(group):
         run(group, "barrier", "before the next")
 
 
+def buffers_are_scaled_before_the_sum(group):
+    buffer = group.buffer(70_001, np.float32)
+    buffer.own[:] = 3e38
+    group.allreduce_buffer(buffer, "large", Reduction.SUM, prescale=0.125, postscale=0.5).wait()
+    np.testing.assert_allclose(buffer.own, 3e38 * 0.0625 * group.size, rtol=1e-6)
+
+
 def ranges_of_a_buffer_may_be_under_way_together(group):
     buffer = group.buffer(1000, np.float32)
     buffer.own[:] = group.rank + 1
@@ -241,11 +262,13 @@ def buffers_of_different_length_are_refused(group):
 
 
 CHECKS = [
+    buffers_are_scaled_before_the_sum,
     ranks_may_submit_in_any_order,
     one_rank_may_be_ahead_while_all_pass_a_barrier,
     a_request_finishes_although_nobody_waits_for_it,
     threads_may_submit_and_wait_at_the_same_time,
     a_name_twice_in_flight_is_refused,
+    a_name_stays_taken_until_the_program_has_noticed_its_end,
     names_are_any_text,
     default_names_count_per_kind,
     default_names_fit_again_after_ranks_have_joined_unevenly,

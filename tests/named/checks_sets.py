@@ -27,7 +27,7 @@ def static_sets_are_there_after_init(folder):
     session.init(process_sets=[first, second, [1]])
     rank = world.rank()
     assert [known.process_set_id for known in session.process_sets().values()] == [0, 1, 2, 3]
-    assert [known.ranks for known in session.process_sets().values()] == [(0, 1, 2), (0, 2), (1, 2), (1,)]
+    assert [known.ranks for known in session.process_sets().values()] == [[0, 1, 2], [0, 2], [1, 2], [1]]
     assert (first.included(), second.included()) == (rank != 1, rank != 0)
     assert (first.size(), second.size(), session.global_process_set.size()) == (2, 2, 3)
     if first.included():
@@ -46,7 +46,7 @@ def static_sets_are_there_after_init(folder):
 def dynamic_sets_come_and_go(folder):
     session.init()
     added = session.add_process_set([2, 0])
-    assert (added.ranks, added.process_set_id) == ((0, 2), 1)
+    assert (added.ranks, added.process_set_id) == ([0, 2], 1)
     if added.included():
         assert total(added) == [4.0]
     again = ProcessSet([0, 2])
@@ -175,7 +175,7 @@ def a_timeline_shows_what_happened(folder):
     session.init()
     rank = world.rank()
     path = Path(folder) / "timeline.json"
-    session.start_timeline(path)
+    session.start_timeline(path, mark_cycles=True)
     if rank == 0:
         expect_error(lambda: session.start_timeline(path), "is being written already", ValueError)
     added = session.add_process_set([0, 1])
@@ -188,8 +188,10 @@ def a_timeline_shows_what_happened(folder):
     total(name="afterwards")
     if rank == 0:
         events = json.loads(path.read_text())
-        rows = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
-        assert set(rows) == {"ringlet.add_process_set.noname", "gradient", "pair"}
+        rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        assert rows == {"add_process_set.ringlet.add_process_set.noname", "allreduce.gradient", "allreduce.pair"}
+        assert events[0]["args"]["start_time_since_epoch_in_micros"] > 0
+        assert sum(event["name"] == "CYCLE_START" for event in events) >= 3
         shown = [(event["name"], event["args"]["name"]) for event in events if event["ph"] == "X"]
         assert shown.count(("NEGOTIATE_ALLREDUCE", "gradient.1")) == shown.count(("ALLREDUCE", "gradient.1")) == 1
         assert ("ALLREDUCE", "pair") in shown
@@ -199,7 +201,8 @@ def a_timeline_shows_what_happened(folder):
     total()
     session.shutdown()
     if rank == 0:
-        assert json.loads(path.read_text())[1]["name"] == "NEGOTIATE_ALLREDUCE"
+        names = [event["name"] for event in json.loads(path.read_text())]
+        assert names == ["trace_began", "thread_name", "NEGOTIATE_ALLREDUCE", "ALLREDUCE"]
 
 
 CHECKS = {

@@ -34,19 +34,25 @@ Arrays = dict[str, NDArray[Any]]
 
 @final
 class Commits:
-    """The commits in a directory; one process writes. The newest two good ones are kept."""
+    """The commits in a directory; one process writes. The newest good ones are kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kept: int = KEPT) -> None:
         self.path = path
+        self._kept = kept
         self._unusable: dict[int, str] = {}
         self._prepared = False
 
-    def write(self, values: Mapping[str, Any]) -> None:
-        """Add a commit, durably; whatever goes wrong is a CheckpointError and leaves the older ones intact."""
+    def write(self, values: Mapping[str, Any], number: int | None = None) -> None:
+        """Add a commit, durably; whatever goes wrong is a CheckpointError and leaves the older ones intact.
+
+        Its ``number`` is the next one by default; one that is there already is replaced.
+        """
         self._prepare()
         facts, arrays = split(values)
         numbers = self.numbers()
-        target = self.directory(max(numbers, default=0) + 1)
+        if number in numbers:
+            self._remove(number)
+        target = self.directory(max(numbers, default=0) + 1 if number is None else number)
         write_directory(
             target,
             {ARRAYS: partial(write_tensors, arrays=arrays)},
@@ -56,7 +62,12 @@ class Commits:
         self._prune()
 
     def newest(self) -> dict[str, Any] | None:
-        """The values of the newest good commit, None if there is no commit; others are named with the reason.
+        """The values of the newest good commit, None if there is no commit; see :meth:`find`."""
+        found = self.find()
+        return None if found is None else found[1]
+
+    def find(self) -> tuple[int, dict[str, Any]] | None:
+        """Number and values of the newest good commit, None if there is none; others are named with the reason.
 
         If none can be used, that is an error: only the user can decide to start from scratch.
         """
@@ -70,7 +81,7 @@ class Commits:
                 continue
             for remark in remarks:
                 _SAY("%s. Commit %d is used instead", remark, number)
-            return values
+            return number, values
         if remarks:
             raise CheckpointError("\n".join([*remarks, "no other commit is left: delete them to start from scratch"]))
         return None
@@ -107,12 +118,12 @@ class Commits:
             self._prepared = True
 
     def _prune(self) -> None:
-        """Remove all but the newest two good ones; foreign content is left alone.
+        """Remove all but the newest good ones; foreign content is left alone.
 
-        One that could not be read, or is of a newer version, may be good: it stays until two newer ones are.
+        One that could not be read, or is of a newer version, may be good: it stays until enough newer ones are.
         """
         numbers = self.numbers()
-        kept = [number for number in numbers if number not in self._unusable][-KEPT:]
+        kept = [number for number in numbers if number not in self._unusable][-self._kept :]
         for number in numbers:
             is_damaged = self._unusable.get(number) == CheckpointError.state
             if number not in kept and (is_damaged or number < kept[0]):

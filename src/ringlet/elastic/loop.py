@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -15,7 +16,16 @@ import numpy as np
 
 from ringlet.comm.arrays import as_bytes
 from ringlet.comm.contract import Array
-from ringlet.named import ArgumentsError, CollectiveError, Reduction, Submission, session
+from ringlet.elastic.store import open_store
+from ringlet.named import (
+    ArgumentsError,
+    BrokenCollectivesError,
+    CollectiveError,
+    LostRankError,
+    Reduction,
+    Submission,
+    session,
+)
 from ringlet.named.horovod import HostsUpdatedInterrupt
 
 RESET_LIMIT = 3
@@ -26,7 +36,9 @@ Result = TypeVar("Result")
 class ElasticState:
     """What all states have. Subclasses say how to ``save``, ``restore`` and ``sync``; every rank must call these."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        """With a ``directory`` commits are also written there, by rank 0; see :mod:`ringlet.elastic.store`."""
+        self._store = open_store(directory)
         self._reset_callbacks: list[Callable[[], None]] = []
         self._host_update: int | None = None
         self._num_commits = 0
@@ -58,7 +70,7 @@ class ElasticState:
             raise HostsUpdatedInterrupt
 
     def commit(self) -> None:
-        """Save, on disk too if there is a directory, then look for changes of hosts."""
+        """Save, also where it outlives the ranks if there is such a place, then look for changes of hosts."""
         self.save()
         self._num_commits += 1
         self.write()
@@ -84,11 +96,25 @@ class ElasticState:
         """For subclasses: the ranks may have changed."""
 
     def write(self) -> None:
-        """For subclasses: put the copy on disk."""
+        """Put the copy where it outlives the ranks, if there is such a place."""
+        if self._store is not None:
+            self._store.write(self.encoded)
 
     def load(self) -> bool:
-        """Take the newest commit on disk, on all ranks; False, and nothing changes, if there is none."""
-        return False
+        """Take the newest commit that outlived its ranks; False, and nothing changes, if there is none."""
+        found = None if self._store is None else self._store.read()
+        if found is None:
+            return False
+        self.take(found)
+        return True
+
+    def encoded(self) -> Mapping[str, Any]:
+        """For subclasses: the copy in memory as values that :mod:`ringlet.elastic.commits` can keep, by name."""
+        raise NotImplementedError
+
+    def take(self, found: dict[str, Any]) -> None:
+        """For subclasses: become what :meth:`encoded` gave, in this or an earlier process."""
+        raise NotImplementedError
 
     # -- values by name, as attributes --------------------------------------------------------------------------------
     def _add_values(self, values: Mapping[str, Any]) -> None:
@@ -115,23 +141,25 @@ def digest(facts: Any, arrays: Sequence[Array]) -> str:
     return hashed.hexdigest()
 
 
-def failed_collective(error: BaseException) -> bool:
-    """Whether an error is a failure that may pass; wrong arguments will not."""
-    return isinstance(error, CollectiveError) and not isinstance(error, ArgumentsError)
+def failed_collective(error: BaseException) -> CollectiveError | None:
+    """The failed collective that an error is; None if it is something else, or a wrong argument."""
+    return error if isinstance(error, CollectiveError) and not isinstance(error, ArgumentsError) else None
 
 
 def run(
-    function: Callable[..., Result],
+    func: Callable[..., Result],
     reset_limit: int = RESET_LIMIT,
-    may_pass: Callable[[BaseException], bool] = failed_collective,
+    cause: Callable[[BaseException], CollectiveError | None] = failed_collective,
 ) -> Callable[..., Result]:
-    """Decorates ``function(state, …)``: it begins with what was last committed, and again when collectives fail.
+    """Decorates ``func(state, …)``: it begins with what was last committed, and again when collectives fail.
 
     Failures restore the last commit. After ``reset_limit`` failures in a row it gives up; a commit that has brought
-    training forward begins the count again. A change of hosts keeps the state as it is.
+    training forward begins the count again. A change of hosts keeps the state as it is. If a rank is lost, the others
+    end too: only a job that is started again can resume (``ringlet run --restarts``). ``cause`` finds the failed
+    collective behind an error.
     """
 
-    @wraps(function)
+    @wraps(func)
     def wrapper(state: ElasticState, *args: Any, **kwargs: Any) -> Result:
         session.init()
         state.load()
@@ -140,12 +168,15 @@ def run(
             try:
                 if must_sync:
                     state.sync()
-                return function(state, *args, **kwargs)
+                return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 must_sync = not interrupt.skip_sync
             except Exception as error:
-                if not may_pass(error):
+                failed = cause(error)
+                if failed is None:
                     raise
+                if isinstance(failed, LostRankError | BrokenCollectivesError):
+                    raise failed from None
                 before, reached = reached, state.progress()
                 num_failures = num_failures + 1 if reached == before else 1
                 if num_failures > reset_limit:

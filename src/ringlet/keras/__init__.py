@@ -15,12 +15,19 @@ are for values, ``elastic`` survives failures. What the names mean beyond Keras:
 
 from __future__ import annotations
 
+import keras as _keras
+
+if int(_keras.__version__.partition(".")[0]) < 3:
+    raise ImportError(
+        f"Keras {_keras.__version__} is installed: ringlet.keras needs Keras 3 (pip install 'keras>=3.12')"
+    )
+
 from ringlet.keras import callbacks, collectives, elastic
 from ringlet.keras.callbacks import average_metrics
 from ringlet.keras.collectives import *  # noqa: F403
 from ringlet.keras.exchange import Compression
 from ringlet.keras.model import distribute, load_model, save_model, shard, shard_bounds
-from ringlet.keras.optimizer import DistributedOptimizer
+from ringlet.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from ringlet.keras.rates import scale_learning_rate
 from ringlet.keras.variables import broadcast_global_variables, broadcast_model, broadcast_variables
 from ringlet.named import horovod
@@ -29,6 +36,7 @@ from ringlet.named.horovod import *  # noqa: F403
 __all__ = [
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
     "average_metrics",
     "broadcast_global_variables",
     "broadcast_model",

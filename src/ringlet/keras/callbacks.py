@@ -12,7 +12,7 @@ from ringlet.keras import backends
 from ringlet.keras.collectives import allgather_object, broadcast_object, join
 from ringlet.keras.elastic import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from ringlet.keras.exchange import ArgumentError
-from ringlet.keras.optimizer import claim, exchange_of, process_set_of
+from ringlet.keras.optimizer import claim, exchange_of, process_set_of, takes_part
 from ringlet.keras.rates import LearningRateScheduleCallback, LearningRateWarmupCallback
 from ringlet.keras.variables import average_variables, broadcast_model
 from ringlet.named import ProcessSet, session
@@ -69,13 +69,18 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives all ranks the weights and optimizer state of ``root_rank`` when training begins.
 
     So it does not matter which rank loaded a checkpoint, nor how ranks drew their initial weights. A model that has no
-    weights before its first step gets them after it.
+    weights before its first step gets them after it. ``local_variables`` stay as each rank has them.
     """
 
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:  # noqa: ARG002
         super().__init__()
         self.root_rank = root_rank
         self._is_due = False
+        self._local = list(local_variables or ())
+
+    def register_local_var(self, var: Any) -> None:
+        """This variable stays as each rank has it."""
+        self._local.append(var)
 
     def set_model(self, model: Any) -> None:
         """Check the model before its training step is made."""
@@ -104,8 +109,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             return
         self._is_due = False
         exchange = claim(self.model)
+        if not takes_part(self.model):
+            return
         process_set = None if exchange is None else exchange.process_set
-        broadcast_model(self.model, self.root_rank, process_set)
+        broadcast_model(self.model, self.root_rank, process_set, local_variables=self._local)
         if exchange is not None:  # ranks may have made different numbers of optimizers
             exchange.name = broadcast_object(exchange.name, self.root_rank, process_set=process_set)
 
@@ -117,7 +124,8 @@ class AverageStatisticsCallback(AfterStepsCallback):
         """Average floating weights that are not trained."""
         weights = self.model.non_trainable_weights
         floating = [weight for weight in weights if keras.backend.is_float_dtype(weight.dtype)]
-        average_variables(floating, process_set_of(self.model))
+        if takes_part(self.model):
+            average_variables(floating, process_set_of(self.model))
 
 
 # -- ranks end their epochs, and their training, together -------------------------------------------------------------
@@ -130,6 +138,8 @@ class JoinCallback(AfterStepsCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """All ranks must want the same number of epochs."""
+        if not takes_part(self.model):
+            return
         epochs = allgather_object((self.params or {}).get("epochs"), process_set=process_set_of(self.model))
         if any(number != epochs[0] for number in epochs):
             raise ArgumentError(f"ranks want different numbers of epochs, {epochs}: expected the same on all")
@@ -138,7 +148,7 @@ class JoinCallback(AfterStepsCallback):
         """Wait for the others, and catch up with them."""
         model = self.model
         exchange = exchange_of(model.optimizer)
-        if exchange is None or session.collectives(exchange.process_set).size == 1:
+        if exchange is None or exchange.size == 1:
             return
         backends.current().settle([variable.value for variable in model.trainable_variables])
         last = join(exchange.process_set)
@@ -153,7 +163,9 @@ class StopTogetherCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Ask all."""
-        if any(allgather_object(bool(self.model.stop_training), process_set=process_set_of(self.model))):
+        if takes_part(self.model) and any(
+            allgather_object(bool(self.model.stop_training), process_set=process_set_of(self.model))
+        ):
             self.model.stop_training = True
 
 
@@ -215,7 +227,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Average, in place."""
-        if logs is None:
+        if logs is None or not takes_part(self.model):
             return
         num_trained = self._num_samples() if self._num_trained is None else self._num_trained
         numbers = {name: value for name, value in logs.items() if isinstance(value, int | float)}
@@ -266,4 +278,4 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
             super().on_epoch_end(epoch, logs)
 
     def _is_first(self) -> bool:
-        return session.collectives(process_set_of(self.model)).rank == 0
+        return takes_part(self.model) and session.collectives(process_set_of(self.model)).rank == 0

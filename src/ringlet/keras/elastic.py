@@ -2,7 +2,7 @@
 
     import ringlet.keras as hvd
 
-    state = hvd.elastic.KerasState(model, directory="progress", epoch=0)
+    state = hvd.elastic.KerasState(model, epoch=0)
 
     @hvd.elastic.run
     def train(state):
@@ -11,26 +11,30 @@
 
     train(state)
 
-If a collective fails on all ranks, training resumes from the last commit. If a process dies, the job ends; started with
-``ringlet run --restarts 3``, possibly with another number of ranks, it resumes from the last commit in ``directory``.
+If a collective fails on all ranks, training resumes from the last commit. If a process dies, all end; started with
+``ringlet run --restarts 3`` they are started again, possibly fewer of them, and resume from the last commit. With a
+``directory`` a job that is started later resumes from there too.
 """
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
 import numpy as np
 
 from ringlet.comm.contract import Array
-from ringlet.elastic import State as Commits
 from ringlet.elastic import loop
 from ringlet.elastic.loop import RESET_LIMIT, ElasticState, digest
-from ringlet.keras.exchange import failure
-from ringlet.keras.variables import broadcast_variables, model_state
+from ringlet.errors import CheckpointError
+from ringlet.keras.exchange import ArgumentError
+from ringlet.keras.variables import broadcast_variables, build, model_state
 from ringlet.named import session
+from ringlet.named.failures import failure
 
 __all__ = [
     "CommitStateCallback",
@@ -44,40 +48,31 @@ __all__ = [
 Result = TypeVar("Result")
 
 
-class KerasState(ElasticState):
-    """A model, its optimizer, and values by name: ``state.epoch += 1``. Every rank must make it and call its methods.
+class VariablesState(ElasticState, ABC):
+    """Variables, and values by name: ``state.epoch += 1``. Every rank must make it and call its methods.
 
-    Values are numbers, texts, arrays, and lists and dictionaries of them; those of rank 0 count. With ``directory``
-    commits are also written there, by rank 0. ``optimizer`` is needed if it is not the model's own.
+    Values are numbers, texts, arrays, and lists and dictionaries of them; those of rank 0 count.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        optimizer: Any = None,
-        *,
-        directory: str | os.PathLike[str] | None = None,
-        **values: Any,
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.optimizer = optimizer
-        self._directory = directory
+    def __init__(self, directory: str | os.PathLike[str] | None, values: Mapping[str, Any]) -> None:
+        super().__init__(directory)
         self._saved: tuple[list[Array], dict[str, Any]] | None = None
         self._add_values(values)
 
+    @abstractmethod
+    def _variables(self) -> list[Any]:
+        """All of them, in the same order on every rank."""
+
     def save(self) -> None:
         """Keep a copy in memory."""
-        self._saved = [np.array(keras.ops.convert_to_numpy(v)) for v in self._variables()], self._values()
+        arrays = [np.array(keras.ops.convert_to_numpy(variable)) for variable in self._variables()]
+        self._saved = arrays, copy.deepcopy(self._values())
 
     def restore(self) -> None:
         """Go back to the last copy in memory; before the first nothing changes."""
-        if self._saved is None:
-            return
-        arrays, values = self._saved
-        for variable, array in zip(self._variables(), arrays, strict=True):
-            variable.assign(array)
-        self._assign(values)
+        if self._saved is not None:
+            arrays, values = self._saved
+            self._become(arrays, copy.deepcopy(values))
 
     def sync(self) -> None:
         """What rank 0 has, on all ranks, kept as a copy."""
@@ -85,48 +80,78 @@ class KerasState(ElasticState):
         self._assign(session.broadcast_object(self._values(), 0))
         self.save()
 
-    def write(self) -> None:
-        """To the directory, if there is one; when this returns it is there."""
-        if self._directory is not None:
-            self._commits(self._directory).commit()
-
     def progress(self) -> Any:
         """A digest of the copy in memory."""
         return None if self._saved is None else digest(self._saved[1], self._saved[0])
 
-    def load(self) -> bool:
-        """Take what was last committed to the directory; False, and nothing changes, if there is nothing."""
-        if self._directory is None:
-            return False
-        commits = self._commits(self._directory)
-        if not commits.restore():
-            return False
-        for index, variable in enumerate(self._variables()):
-            variable.assign(getattr(commits, f"variable_{index}"))
-        self._assign({name: getattr(commits, f"value_{name}") for name in self._names})
-        return True
+    def encoded(self) -> dict[str, Any]:
+        """The copy, by name."""
+        arrays, values = self._saved or ([], {})
+        variables = {f"variable_{index}": array for index, array in enumerate(arrays)}
+        return {**variables, **{f"value_{name}": value for name, value in values.items()}}
 
-    def _commits(self, directory: str | os.PathLike[str]) -> Commits:
-        arrays = {f"variable_{i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(self._variables())}
-        values = {f"value_{name}": value for name, value in self._values().items()}
-        return Commits(directory, **arrays, **values)
+    def take(self, found: dict[str, Any]) -> None:
+        """A commit of a state with other names or numbers of variables is refused."""
+        arrays = [found[f"variable_{index}"] for index in range(len(self._variables())) if f"variable_{index}" in found]
+        names = {name for name in found if not name.startswith("variable_")}
+        own = {f"value_{name}" for name in self._names}
+        if names != own or len(arrays) != len(self._variables()) or len(found) != len(arrays) + len(names):
+            raise CheckpointError(
+                f"the commit holds {len(found) - len(names)} variables and {_listed(names)}, this state has "
+                f"{len(self._variables())} and {_listed(own)}: give the same names, or another directory"
+            )
+        self._become(arrays, {name: found[f"value_{name}"] for name in self._names})
+
+    def _become(self, arrays: Sequence[Array], values: Mapping[str, Any]) -> None:
+        for variable, array in zip(self._variables(), arrays, strict=True):
+            variable.assign(array)
+        self._assign(values)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name.removeprefix("value_") for name in names)) or "no values"
+
+
+class KerasState(VariablesState):
+    """A model, its optimizer, and values by name: ``state.epoch += 1``. Every rank must make it and call its methods.
+
+    With ``directory`` commits are also written there, by rank 0. ``optimizer`` is needed if it is not the model's own.
+    ``backend`` is Horovod's, for sessions of TensorFlow 1.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        backend: Any = None,  # noqa: ARG002
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        **values: Any,
+    ) -> None:
+        if not model.built:
+            raise ArgumentError("the model has no weights yet: call model.build(input_shape), or the model, before")
+        self.model = model
+        self.optimizer = optimizer
+        super().__init__(directory, values)
 
     def _variables(self) -> list[Any]:
-        is_models = self.optimizer is None or self.optimizer is getattr(self.model, "optimizer", None)
-        return [*model_state(self.model), *([] if is_models else self.optimizer.variables)]
+        if self.optimizer is None or self.optimizer is getattr(self.model, "optimizer", None):
+            return model_state(self.model)
+        build(self.optimizer, self.model.trainable_variables)
+        return [*model_state(self.model), *self.optimizer.variables]
 
 
 TensorFlowKerasState = KerasState
 """Horovod's other name for it."""
 
 
-def run(function: Callable[..., Result], reset_limit: int = RESET_LIMIT) -> Callable[..., Result]:
-    """Decorates ``function(state, …)``: it begins with what was last committed, and again if collectives fail.
+def run(func: Callable[..., Result], reset_limit: int = RESET_LIMIT) -> Callable[..., Result]:
+    """Decorates ``func(state, …)``: it begins with what was last committed, and again if collectives fail.
 
     Wrong arguments are not tried again; other failures of collectives ``reset_limit`` times in a row. A commit that has
     brought training forward begins the count again.
     """
-    return loop.run(function, reset_limit, lambda error: failure(error) is not None)
+    return loop.run(func, reset_limit, failure)
 
 
 # -- callbacks that keep a state up to date from within ``fit`` -------------------------------------------------------

@@ -15,21 +15,11 @@ import numpy as np
 
 from ringlet.comm.contract import Array
 from ringlet.errors import UsageError
-from ringlet.named import CollectiveError, NamedCollectives, ProcessSet, Reduction, Submission, session
+from ringlet.named import ProcessSet, Reduction, Submission, session
+from ringlet.named.failures import noted
 from ringlet.named.horovod import CastCompressor, Compressor
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
-
-_last_error: CollectiveError | None = None
-"""Of an exchange: TensorFlow and JAX raise errors of their own, which only quote it."""
-
-
-def failure(error: BaseException) -> CollectiveError | None:
-    """The failed collective that made ``fit`` raise; None if it was something else, or a wrong argument."""
-    found: BaseException | None = error
-    if not isinstance(found, CollectiveError) and _last_error is not None and str(_last_error) in str(error):
-        found = _last_error
-    return found if isinstance(found, CollectiveError) and not isinstance(found, ValueError) else None
 
 
 class ArgumentError(UsageError, ValueError):
@@ -104,19 +94,31 @@ class GradientExchange:
         """How many reductions this rank has taken part in."""
         self.is_needed: bool | None = None
         """Whether gradients are exchanged at all; None until the first step."""
+        self.local_variables: set[int] = set()
+        """Variables whose gradients stay on this rank, by ``id``."""
+        self.scale_local_gradients = True
+        """Whether those are divided by the number of ranks, as an average divides the others."""
         self._buffers: dict[Layout, list[Array]] = {}
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
-        return session.collectives(self.process_set).size
+        """The number of ranks that this one exchanges with; 1 if it is not in the process set."""
+        return session.collectives(self.process_set).size if self.takes_part else 1
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this rank is in the process set; others keep their gradients."""
+        return self.process_set is None or self.process_set.included()
 
     def reduce_flat(self, flats: Sequence[Array]) -> list[Array]:
         """Reduce buffers of different dtypes together, each with a one at its end; in place where that is possible."""
+        if not self.takes_part:
+            return [flat * flat.dtype.type(self.prescale * self.postscale) for flat in flats]
         outputs = tuple(flat if flat.flags.writeable else np.empty_like(flat) for flat in flats)
         collectives = session.collectives(self.process_set)
         how = self.op, self.prescale, self.postscale
-        self._run(collectives, Submission("allreduce", self.name, tuple(flats), outputs, *how))
+        with noted():
+            collectives.run(Submission("allreduce", self.name, tuple(flats), outputs, *how))
         self.num_exchanges += 1
         if self.op is Reduction.AVERAGE:
             for flat in outputs:
@@ -125,6 +127,8 @@ class GradientExchange:
 
     def reduce(self, arrays: Sequence[Array]) -> list[Array]:
         """Reduce arrays of any shapes. The results are views of buffers that the next call uses again."""
+        if self.op is Reduction.ADASUM and self.takes_part:
+            return self._combine_each(arrays)
         layout = tuple((array.dtype.name, array.shape) for array in arrays)
         buffers = self._buffers.get(layout)
         if buffers is None:
@@ -134,16 +138,17 @@ class GradientExchange:
             np.copyto(view, array)
         for buffer in buffers:
             buffer[-1] = 1
-        self.reduce_flat(buffers)
-        return views
+        return _views(arrays, self.reduce_flat(buffers))
 
-    def _run(self, collectives: NamedCollectives, submission: Submission) -> None:
-        global _last_error
-        try:
-            collectives.run(submission)
-        except CollectiveError as error:
-            _last_error = error
-            raise
+    def _combine_each(self, arrays: Sequence[Array]) -> list[Array]:
+        """Adasum looks at the directions of arrays, so each is combined by itself."""
+        how = self.op, self.prescale, self.postscale
+        with noted():
+            results = session.collectives(self.process_set).run(
+                Submission("allreduce", self.name, tuple(arrays), None, *how)
+            )
+        self.num_exchanges += 1
+        return results
 
     def _correct(self, flat: Array, size: int) -> None:
         """An average over all ranks becomes one over those that took part."""

@@ -23,10 +23,11 @@ from ringlet.keras.callbacks import (
     StopTogetherCallback,
 )
 from ringlet.keras.collectives import broadcast_object
-from ringlet.keras.exchange import ArgumentError
-from ringlet.keras.optimizer import DistributedOptimizer, claim, process_set_of
+from ringlet.keras.exchange import ArgumentError, Compression
+from ringlet.keras.optimizer import DistributedOptimizer, claim, process_set_of, takes_part
 from ringlet.keras.variables import build
 from ringlet.named import session
+from ringlet.named.horovod import Compressor
 
 _HDF5 = (".h5", ".hdf5")
 
@@ -55,6 +56,8 @@ def distribute(model: Any, *, root_rank: int | None = None, **options: Any) -> A
     def distributed_fit(*args: Any, **kwargs: Any) -> Any:
         _ensure(model, options)
         given = signature.bind(*args, **kwargs).arguments
+        if not takes_part(model):
+            return fit(**given)
         collectives = session.collectives(process_set_of(model))
         given["callbacks"] = _around(given.get("callbacks"), collectives.ranks[0] if root_rank is None else root_rank)
         if collectives.rank != 0:
@@ -69,18 +72,21 @@ def load_model(
     filepath: str | os.PathLike[str],
     custom_optimizers: Iterable[type] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
+    compression: type[Compressor] = Compression.none,
+    legacy_opts: bool = True,  # noqa: ARG001
     **options: Any,
 ) -> Any:
     """A model that was saved, with a distributed optimizer; ``options`` are those of :func:`DistributedOptimizer`.
 
     One rank may load and the others make the same model again: they get its weights and its optimizer's state when
-    training begins (``BroadcastGlobalVariablesCallback``).
+    training begins (``BroadcastGlobalVariablesCallback``). ``legacy_opts`` is Horovod's: Keras 3 has one kind of
+    optimizers.
     """
     objects = {kind.__name__: kind for kind in custom_optimizers or ()} | dict(custom_objects or {})
     model = keras.saving.load_model(filepath, custom_objects=objects)
     if getattr(model, "optimizer", None) is not None:
         _fix_optimizer(model, filepath)
-        _ensure(model, options)
+        _ensure(model, {"compression": compression, **options})
     return model
 
 

@@ -6,7 +6,7 @@ the class stays what it was, and what is saved is the plain optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,8 @@ from ringlet.keras import backends
 from ringlet.keras.exchange import ArgumentError, Compression, GradientExchange
 from ringlet.keras.variables import build, register
 from ringlet.named import ProcessSet, Reduction
-from ringlet.named.horovod import Compressor
+from ringlet.named.horovod import Compressor, Scaling
+from ringlet.named.session import global_process_set
 
 _ATTRIBUTE = "_ringlet_exchange"
 _numbers = count()
@@ -35,7 +36,8 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,  # noqa: ARG001
     groups: Any = None,  # noqa: ARG001
-    process_set: ProcessSet | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """``optimizer`` itself, which from now on averages (or sums) gradients over all ranks.
 
@@ -45,21 +47,80 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     ``name``: of the exchange, the same on all ranks. ``compression``: of what travels.
     ``gradient_predivide_factor`` f: an average is 1/f before and f/size after the sum. ``backward_passes_per_step`` n:
     gradients of n batches are summed up locally, then exchanged and applied; ``average_aggregated_gradients`` divides
-    them by n. A step averages over ranks, whatever the sizes of their batches.
+    them by n. A step averages over ranks, whatever the sizes of their batches. Ranks that are not in ``process_set``
+    train by themselves. ``op`` may be Adasum, which combines the gradients of each variable by their directions.
 
     Devices, groups and ``sparse_as_dense`` are accepted for Horovod's sake: gradients travel together, in one buffer
     for each dtype, and sparse ones become dense.
     """
-    found = keras.optimizers.get(optimizer)
+    found = keras.optimizers.get(_checked(optimizer))
     if exchange_of(found) is not None:
         raise ArgumentError(f"the optimizer '{found.name}' is distributed already: it must be wrapped once only")
     exchange = make_exchange(name, op, compression, gradient_predivide_factor, process_set)
+    exchange.scale_local_gradients = scale_local_gradients
     if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(found):
         found = keras.optimizers.LossScaleOptimizer(found)
     if backward_passes_per_step != 1:
         _accumulate(found, exchange, backward_passes_per_step, average_aggregated_gradients)
     attach(found, exchange)
     return found
+
+
+def PartialDistributedOptimizer(  # noqa: N802  Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: Reduction = Reduction.AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any | Iterable[Any] | None = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A :func:`DistributedOptimizer` that leaves the gradients of ``local_layers``, which are built, to each rank.
+
+    ``scale_local_gradients``: they are divided by the number of ranks, as an average divides those of the others.
+    """
+    variables = layer_variables(local_layers)
+    found = DistributedOptimizer(
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
+        backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set, scale_local_gradients,
+    )  # fmt: skip
+    exchange = exchange_of(found)
+    assert exchange is not None
+    exchange.local_variables = {id(variable) for variable in variables}
+    return found
+
+
+def layer_variables(layers: Any | Iterable[Any] | None) -> list[Any]:
+    """What is trained in one layer or several; a layer without weights yet is refused."""
+    if layers is None:
+        return []
+    found = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
+    for layer in found:
+        if not isinstance(layer, keras.layers.Layer):
+            raise ArgumentError(f"local_layers has {layer!r}: expected layers of Keras")
+        if not layer.built:
+            raise ArgumentError(f"the local layer '{layer.name}' has no weights yet: build the model before")
+    return [variable for layer in found for variable in layer.trainable_variables]
+
+
+def _checked(optimizer: Any) -> Any:
+    """Refuse what is not of Keras 3, with the way out of it."""
+    if isinstance(optimizer, keras.optimizers.Optimizer | str | dict):
+        return optimizer
+    kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+    if kind.startswith("tf_keras"):
+        advice = "unset TF_USE_LEGACY_KERAS and import keras (3) in place of tf_keras, which is Keras 2"
+    else:
+        advice = "with others apply the gradients of ringlet.tensorflow.DistributedGradientTape(tape)"
+    raise ArgumentError(f"an optimizer of type {kind} cannot be distributed: expected one of Keras 3; {advice}")
 
 
 def exchange_of(optimizer: Any) -> GradientExchange | None:
@@ -72,6 +133,12 @@ def process_set_of(model: Any) -> ProcessSet | None:
     """The ranks that train this model together; None for all."""
     exchange = exchange_of(getattr(model, "optimizer", None))
     return None if exchange is None else exchange.process_set
+
+
+def takes_part(model: Any) -> bool:
+    """Whether this rank trains the model together with others; False if it is not in the optimizer's process set."""
+    exchange = exchange_of(getattr(model, "optimizer", None))
+    return exchange is None or exchange.takes_part
 
 
 def attach(optimizer: Any, exchange: GradientExchange) -> None:
@@ -120,21 +187,27 @@ def claim(model: Any) -> GradientExchange | None:
     return exchange
 
 
-def make_exchange(
-    name: str | None, op: Reduction, compression: type[Compressor], predivide: float, process_set: ProcessSet | None
-) -> GradientExchange:
-    """The way of gradients between ranks, from Horovod's arguments."""
-    if op not in (Reduction.AVERAGE, Reduction.SUM):
-        raise ArgumentError(f"gradients cannot be combined by {op}: expected Average or Sum")
+def gradient_scaling(op: Reduction, predivide: float) -> Scaling:
+    """How gradients are combined, from Horovod's arguments: 1/f before the sum, f/size after it."""
+    if op not in (Reduction.AVERAGE, Reduction.SUM, Reduction.ADASUM):
+        raise ArgumentError(f"gradients cannot be combined by {op}: expected Average, Sum or Adasum")
     if predivide <= 0 or (predivide != 1 and op is not Reduction.AVERAGE):
         raise ArgumentError(
             f"gradient_predivide_factor={predivide} with {op} makes no sense: expected a positive factor, with Average"
         )
+    return Scaling(op, 1 / predivide, predivide)
+
+
+def make_exchange(
+    name: str | None, op: Reduction, compression: type[Compressor], predivide: float, process_set: ProcessSet | None
+) -> GradientExchange:
+    """The way of gradients between ranks, from Horovod's arguments."""
+    how = gradient_scaling(op, predivide)
     return GradientExchange(
         name or f"ringlet.keras.gradients.{next(_numbers)}",
-        op=op,
-        prescale=1 / predivide,
-        postscale=predivide,
+        op=how.op,
+        prescale=how.prescale,
+        postscale=how.postscale,
         compression=compression,
         process_set=process_set,
     )
@@ -170,7 +243,7 @@ def _exchanged(
         raise ArgumentError("variables that are overwritten by their gradients (float8) cannot be trained on ranks yet")
     backend = backends.current()
     dense = [
-        keras.ops.zeros(variable.shape, variable.dtype) if gradient is None else backend.dense(gradient)
+        keras.ops.zeros(variable.shape, variable.dtype) if gradient is None else backend.dense(gradient, variable)
         for gradient, variable in zip(gradients, known, strict=True)
     ]
     num_passes = optimizer.gradient_accumulation_steps
@@ -188,13 +261,19 @@ def _are_left_alone(exchange: GradientExchange, variables: list[Any]) -> bool:
 
 
 def reduced(exchange: GradientExchange, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Dense gradients of ``variables``, combined over ranks."""
-    packed = [exchange.compression.compress(gradient) for gradient in gradients]
-    shapes = [tuple(variable.shape) for variable in variables]
-    results = backends.current().exchange(exchange, [gradient for gradient, _ in packed], shapes)
-    return [
-        exchange.compression.decompress(result, context) for result, (_, context) in zip(results, packed, strict=True)
-    ]
+    """Dense gradients of ``variables``, combined over ranks; those of local variables stay here."""
+    results = list(gradients)
+    shared = [place for place, variable in enumerate(variables) if id(variable) not in exchange.local_variables]
+    if len(shared) < len(results) and exchange.scale_local_gradients:
+        results = [gradient / exchange.size for gradient in gradients]
+    if not shared:
+        return results
+    packed = [exchange.compression.compress(gradients[place]) for place in shared]
+    shapes = [tuple(variables[place].shape) for place in shared]
+    exchanged = backends.current().exchange(exchange, [gradient for gradient, _ in packed], shapes)
+    for place, result, (_, context) in zip(shared, exchanged, packed, strict=True):
+        results[place] = exchange.compression.decompress(result, context)
+    return results
 
 
 def _reduced_at_last_pass(

@@ -49,12 +49,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
         self._epoch = 0
+        self.staircase = staircase
         if callable(multiplier):
-            self.staircase = staircase
             self.multiplier = multiplier
         else:
             base = float(multiplier)
-            self.staircase = True
             self.multiplier = lambda epoch: base ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
@@ -130,9 +129,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Tell the rate; after the last epoch of the warm-up also in words."""
+        """Tell the rate; after the last epoch of the warm-up rank 0 also does so in words."""
         super().on_epoch_end(epoch, logs)
-        if self.verbose and self.end_epoch is not None and epoch == self.end_epoch - 1:
+        is_last = self.end_epoch is not None and epoch == self.end_epoch - 1
+        if self.verbose and is_last and session.collectives().rank == 0:
             rate = _current(self.model.optimizer)
             sys.stdout.write(f"\nEpoch {epoch + 1}: the warm-up of the learning rate has reached {rate:g}.\n")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -43,12 +43,16 @@ def average_variables(variables: Sequence[Any], process_set: ProcessSet | None =
     _assign(variables, flats)
 
 
-def broadcast_model(model: Any, root_rank: int = 0, process_set: ProcessSet | None = None) -> None:
+def broadcast_model(
+    model: Any, root_rank: int = 0, process_set: ProcessSet | None = None, local_variables: Iterable[Any] = ()
+) -> None:
     """Weights of a model and state of its optimizer as they are on ``root_rank``. Every rank must call.
 
-    States of random generators stay as they are, so that ranks drop out different units.
+    States of random generators stay as they are, so that ranks drop out different units; so do ``local_variables``.
     """
-    broadcast_variables(model_state(model), root_rank, process_set=process_set)
+    local = {id(variable) for variable in local_variables}
+    variables = [variable for variable in model_state(model) if id(variable) not in local]
+    broadcast_variables(variables, root_rank, process_set=process_set)
 
 
 def model_state(model: Any) -> list[Any]:

@@ -27,7 +27,7 @@ from typing import Any
 from ringlet.comm import environments
 from ringlet.errors import CommunicationError, RankFailedError, UsageError
 from ringlet.io import encoding
-from ringlet.launch.messages import STDOUT
+from ringlet.launch.messages import STDOUT, is_rank
 from ringlet.launch.plan import LaunchPlan
 
 SCRIPT_NAME = "__ringlet_main__"
@@ -49,7 +49,7 @@ def run(
     raises, all are ended and :class:`RankFailedError` carries its traceback; likewise after ``timeout`` seconds.
     """
     world = environments.detect()
-    if world is not None:
+    if world is not None and not (world.size == 1 and is_rank()):  # a single one may as well start others
         raise UsageError(
             f"ringlet.run starts workers, but this process is itself worker {world.rank} of {world.size}. In a script, "
             f'call it under `if __name__ == "__main__":`, so that workers which load the script do not call it'

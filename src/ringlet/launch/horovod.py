@@ -14,43 +14,10 @@ from typing import Any
 
 import ringlet
 from ringlet.comm.environments import World
+from ringlet.comm.horovod_variables import MARK, translated
 from ringlet.errors import UsageError
 
-MARK = "RINGLET_HOROVOD"
-"""Set in programs that shall find Ringlet as Horovod."""
 FOLDER = Path(ringlet.__file__).resolve().parent / "compatibility"
-
-_SAME_VALUES = {
-    "HOROVOD_TIMELINE": "RINGLET_TRACE",
-    "HOROVOD_STALL_CHECK_TIME_SECONDS": "RINGLET_STALL_WARNING_SECONDS",
-    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "RINGLET_STALL_ERROR_SECONDS",
-}
-_NEVER = "0"
-_RUN_OPTIONS = frozenset(
-    {
-        "disable_cache",
-        "executable",
-        "gloo_timeout_seconds",
-        "mpi_args",
-        "network_interface",
-        "output_filename",
-        "ssh_identity_file",
-        "ssh_port",
-        "start_timeout",
-        "use_gloo",
-        "use_mpi",
-        "verbose",
-    }
-)
-"""Arguments of ``horovod.run`` about logs, networks and the start, which change nothing here."""
-
-
-def translated(environ: Mapping[str, str]) -> dict[str, str]:
-    """Ringlet's settings for those of Horovod's that mean something here; what Ringlet was told itself counts more."""
-    settings = {ours: environ[theirs] for theirs, ours in _SAME_VALUES.items() if environ.get(theirs)}
-    if environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") not in ("", "0"):
-        settings |= {"RINGLET_STALL_WARNING_SECONDS": _NEVER, "RINGLET_STALL_ERROR_SECONDS": _NEVER}
-    return {name: value for name, value in settings.items() if name not in environ}
 
 
 def enable(environ: MutableMapping[str, str] = os.environ) -> None:
@@ -88,26 +55,56 @@ def run_like_horovod(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
     hosts: str | None = None,
-    *,
+    hostfile: str | None = None,
+    start_timeout: int | None = None,  # noqa: ARG001
+    ssh_port: int | None = None,  # noqa: ARG001
+    ssh_identity_file: str | None = None,  # noqa: ARG001
+    disable_cache: bool | None = None,  # noqa: ARG001
+    output_filename: str | None = None,
+    verbose: int | None = None,  # noqa: ARG001
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interfaces: str | None = None,  # noqa: ARG001
+    executable: str | None = None,
     np: int | None = None,
-    **options: Any,
+    min_np: int | None = None,
+    max_np: int | None = None,
 ) -> list[Any]:
     """``horovod.run``: ``ringlet.run`` with Horovod's arguments; ``np`` is their old name of ``num_proc``.
 
-    ``hosts`` may name this machine only: functions and their values do not travel. ``options`` about logs, networks and
-    time-outs of the start are accepted; there is nothing here that they would change.
+    ``hosts`` may name this machine only: functions and their values do not travel. What is about networks and the time
+    of the start is accepted, and there is nothing that it would change. What would make the job elastic, or start it by
+    other programs, is refused.
     """
     from ringlet.launch.function import run
-    from ringlet.launch.plan import parse_hosts
+    from ringlet.launch.plan import parse_hosts, read_hostfile
 
-    unknown = options.keys() - _RUN_OPTIONS
-    if unknown:
-        raise UsageError(f"unknown argument {', '.join(sorted(unknown))}. Known: {', '.join(sorted(_RUN_OPTIONS))}")
-    machines = parse_hosts(hosts) if hosts is not None else ()
+    refused = {
+        "min_num_proc": min_num_proc, "max_num_proc": max_num_proc, "min_np": min_np, "max_np": max_np, "slots": slots,
+        "reset_limit": reset_limit, "cooldown_range": cooldown_range, "mpi_args": mpi_args, "executable": executable,
+        "output_filename": output_filename,
+    }  # fmt: skip
+    given = ", ".join(name for name, value in refused.items() if value is not None)
+    if given:
+        raise UsageError(
+            f"horovod.run cannot use {given}: it calls a function once, on workers of this Python. Use `ringlet run` "
+            "with --restarts, --min-workers or --output and a script"
+        )
+    if (hosts is not None and hostfile is not None) or (use_gloo and use_mpi):
+        raise UsageError("hosts and hostfile, and use_gloo and use_mpi, exclude each other: give one of them")
+    machines = parse_hosts(hosts) if hosts is not None else read_hostfile(hostfile) if hostfile is not None else ()
     if not all(host.is_this_machine for host in machines):
-        raise UsageError(f"a function can be run on this machine only, not on {hosts}: use `ringlet run --hosts`")
+        raise UsageError(
+            f"a function can be run on this machine only, not on {hosts or hostfile}: use `ringlet run --hosts`"
+        )
     wished = num_proc if num_proc is not None else np
     num_workers = wished if wished is not None else sum(host.slots for host in machines) or 1
-    launcher = "mpi" if options.get("use_mpi") else "auto"
+    launcher = "mpi" if use_mpi else "auto"
     return run(func, *args, num_workers=num_workers, launcher=launcher, **(kwargs or {}))

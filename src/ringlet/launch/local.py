@@ -22,9 +22,9 @@ from typing import final
 
 from ringlet.comm import environments
 from ringlet.launch.job import Job
-from ringlet.launch.output import TERMINAL_VARIABLE
 from ringlet.launch.processes import JobFolder, Processes, python_command, python_environment
 from ringlet.launch.resources import thread_environment
+from ringlet.terminal import TERMINAL_VARIABLE
 
 _ANSWER_LIMITS = "cmd=maxes kvsname_max=64 keylen_max=64 vallen_max=1024 rc=0"
 _MAX_LINE = 1 << 16

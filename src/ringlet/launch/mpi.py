@@ -27,11 +27,11 @@ from ringlet.launch import messages
 from ringlet.launch.job import SIGNAL_BASE, Job
 from ringlet.launch.messages import MESSAGES, TOKEN_BYTES, Unpacker
 from ringlet.launch.mpiexec import KILL_SIGNAL, LEAVE_SIGNAL, MpiLauncher
-from ringlet.launch.output import TERMINAL_VARIABLE
 from ringlet.launch.plan import LaunchPlan
 from ringlet.launch.processes import JobFolder, Processes, python_command, python_environment, start_guarded
 from ringlet.launch.resources import thread_environment
 from ringlet.signals import ASKING, FORWARDED, Requests, is_ignored
+from ringlet.terminal import TERMINAL_VARIABLE
 
 TOKEN_VARIABLE = "RINGLET_FRAMES"  # noqa: S105  a mark that tells frames from other bytes, no secret
 _READ_BYTES = 1 << 16

@@ -238,7 +238,21 @@ def answering_hosts(
     caught: Sequence[int] = (),
 ) -> tuple[Host, ...]:
     """Those of ``hosts`` that answer, in their order; this machine need not be asked. A signal ends the waiting."""
-    probes = {host: _Probe(host, launcher, environ) for host in hosts if not host.is_this_machine}
+    nothing = [sys.executable, "-I", "-S", "-c", ""]
+    return run_on_hosts(hosts, launcher, environ, nothing, seconds=seconds, caught=caught)
+
+
+def run_on_hosts(
+    hosts: Sequence[Host],
+    launcher: MpiLauncher,
+    environ: Mapping[str, str],
+    command: Sequence[str],
+    *,
+    seconds: float = PROBE_SECONDS,
+    caught: Sequence[int] = (),
+) -> tuple[Host, ...]:
+    """Run a short command on each of the other machines, and give the hosts where it succeeded; this machine counts."""
+    probes = {host: _Probe(host, launcher, environ, command) for host in hosts if not host.is_this_machine}
     deadline = monotonic() + seconds
     try:
         while any(probe.is_open for probe in probes.values()) and monotonic() < deadline and not caught:
@@ -260,13 +274,12 @@ def without_absent(plan: LaunchPlan, present: Sequence[Host]) -> LaunchPlan | No
 
 @final
 class _Probe:
-    """An interpreter that does nothing, started on one host."""
+    """A short command, started on one host."""
 
-    def __init__(self, host: Host, launcher: MpiLauncher, environ: Mapping[str, str]) -> None:
+    def __init__(self, host: Host, launcher: MpiLauncher, environ: Mapping[str, str], words: Sequence[str]) -> None:
         self._folder = JobFolder()
         shared = {name: value for name, value in environ.items() if name not in environments.VARIABLES}
-        nothing = [sys.executable, "-I", "-S", "-c", ""]
-        command, extra = launcher.command(LaunchPlan(1, (Host(host.name),)), nothing, shared, Path(self._folder.path))
+        command, extra = launcher.command(LaunchPlan(1, (Host(host.name),)), words, shared, Path(self._folder.path))
         self._process = start_guarded(command, {**shared, **extra}, subprocess.DEVNULL)
 
     @property

@@ -7,10 +7,9 @@ passed when they are complete, as they would look when finished: of a bar that r
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
@@ -18,9 +17,8 @@ from typing import Protocol
 from ringlet.errors import UsageError
 from ringlet.io.disk import Appender, Saving
 from ringlet.launch.messages import STDERR, STDOUT
+from ringlet.terminal import TERMINAL_VARIABLE, terminal_text
 
-TERMINAL_VARIABLE = "RINGLET_TERMINAL"
-"""Tells rank 0 about the launcher's terminal, since its own error output is a pipe."""
 _MOVEMENT = re.compile(rb"\x1b\[[0-9;?]*[A-Za-ln-z]|\x1b[78=>]")
 """Escape codes that move the cursor or change the screen; colours stay."""
 _LONGEST_LINE = 1 << 16
@@ -183,13 +181,10 @@ class Files:
             file.close()
 
 
-def terminal_environment(output: str, environ: Mapping[str, str]) -> dict[str, str]:
+def terminal_environment(output: str) -> dict[str, str]:
     """``RINGLET_TERMINAL=120x40+color`` if rank 0's error output will reach a terminal as it is, else nothing."""
     try:
-        if output != "plain" or not os.isatty(sys.stderr.fileno()):
-            return {}
-        size = os.get_terminal_size(sys.stderr.fileno())
+        told = terminal_text(sys.stderr.fileno()) if output == "plain" else None
     except (AttributeError, OSError, ValueError):
         return {}
-    plain = environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb"
-    return {TERMINAL_VARIABLE: f"{size.columns}x{size.lines}{'' if plain else '+color'}"}
+    return {} if told is None else {TERMINAL_VARIABLE: told}

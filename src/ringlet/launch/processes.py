@@ -180,9 +180,11 @@ class JobFolder:
     It is removed with the job; what a killed launcher has left is removed by the next one.
     """
 
-    def __init__(self) -> None:
-        _sweep(Path(tempfile.gettempdir()))
-        self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+    def __init__(self, parent: Path | None = None) -> None:
+        """In ``parent``, by default among temporary files."""
+        place = parent or Path(tempfile.gettempdir())
+        _sweep(place)
+        self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=place))
         self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.path / "new").rename(self.path / _LOCK)

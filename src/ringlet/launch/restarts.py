@@ -25,6 +25,10 @@ CAUSE_VARIABLE = "RINGLET_RESTART_CAUSE"
 """Tells every rank in one line why its job was started again."""
 DELAY_VARIABLE = "RINGLET_RESTART_DELAY"
 """Seconds between the end of a job and its restart; default: 1, 2, 4, … up to a minute."""
+COMMITS_VARIABLE = "RINGLET_COMMITS"
+"""A folder that the user names for commits of elastic states, which all machines must see; it stays after the job."""
+JOB_COMMITS_VARIABLE = "RINGLET_JOB_COMMITS"
+"""A folder for them that the job has on each machine and that outlives the ranks: ``ringlet run --restarts``."""
 LONGEST_DELAY = 60.0
 MAX_FRUITLESS = 2
 """So many attempts in a row may fail without any progress."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 from ringlet.errors import EXIT_RANK_DIED, UsageError
 from ringlet.io.storage import Place
+from ringlet.launch.commit_folder import commit_folder
+from ringlet.launch.horovodrun import without_interpreter
 from ringlet.launch.job import SIGNAL_BASE, Job, Outcome, Ranks, caught_signals, supervise
 from ringlet.launch.local import LocalRanks, PlainProcesses
 from ringlet.launch.messages import STDERR
@@ -26,7 +26,6 @@ from ringlet.output_streams import write_all
 
 Command = Callable[[LaunchPlan, bool], Sequence[str]]
 """What ranks run, by the plan they are started with and whether an earlier attempt has made progress."""
-_INTERPRETER = re.compile(r"python[0-9.]*")
 
 
 def start(command: Sequence[str], plan: LaunchPlan) -> int:
@@ -35,7 +34,7 @@ def start(command: Sequence[str], plan: LaunchPlan) -> int:
     Within a rank that a launcher has started already, the command runs in this process as that rank.
     """
     words = _checked(command)
-    return _start_or_join(lambda _plan, _progressed: words, plan, wants_mpi=True)
+    return _start_or_join(lambda _plan, _progressed: words, plan, wants_mpi=True, keeps_commits=True)
 
 
 def relaunch(
@@ -62,7 +61,12 @@ def relaunch(
 
 
 def _start_or_join(
-    command: Command, plan: LaunchPlan, checkpoints: Place | None = None, *, wants_mpi: bool = False
+    command: Command,
+    plan: LaunchPlan,
+    checkpoints: Place | None = None,
+    *,
+    wants_mpi: bool = False,
+    keeps_commits: bool = False,
 ) -> int:
     if not must_start(plan):
         from ringlet.launch import worker
@@ -71,8 +75,10 @@ def _start_or_join(
     if plan.restarts:
         restart_delay(1)  # a mistake there is better told before anything starts
     launcher = choose(plan, wants_mpi=wants_mpi)
-    with caught_signals() as caught:
-        supervisor = Supervisor(plan.restarts, _Attempts(command, plan, launcher, caught).run, _say)
+    with contextlib.ExitStack() as stack:
+        told = stack.enter_context(commit_folder(plan, launcher)) if keeps_commits and plan.restarts else {}
+        caught = stack.enter_context(caught_signals())
+        supervisor = Supervisor(plan.restarts, _Attempts(command, plan, launcher, caught, told).run, _say)
         supervisor.caught = caught
         supervisor.workers = f"{plan.size} worker{'s' if plan.size > 1 else ''}"
         if checkpoints is not None:
@@ -89,6 +95,8 @@ class _Attempts:
     plan: LaunchPlan
     launcher: MpiLauncher | PlainProcesses
     caught: list[int]
+    told: Mapping[str, str] = field(default_factory=dict)
+    """Variables for all attempts."""
     cause: str | None = None
 
     def run(self, number: int, has_progressed: bool) -> Outcome:
@@ -112,7 +120,8 @@ class _Attempts:
                 _say(f"left out because they do not answer: {absent}; starting {reduced.size} of {plan.size} workers")
             plan = reduced
         command = self.command(plan, has_progressed)
-        return _run(command, plan, self.launcher, write_through, attempt=number, cause=self.cause, caught=self.caught)
+        told = {**self.told, **attempt_environment(number, self.cause)}
+        return _run(command, plan, self.launcher, write_through, told=told, append=number > 0, caught=self.caught)
 
 
 def _too_few(plan: LaunchPlan, absent: str, remaining: int) -> Outcome:
@@ -145,16 +154,16 @@ def _run(
     write: Write,
     *,
     caught: list[int],
-    attempt: int = 0,
-    cause: str | None = None,
+    told: Mapping[str, str] | None = None,
+    append: bool = False,
     tell: Callable[[str], None] | None = None,
     seconds: float | None = None,
 ) -> Outcome:
-    told = {**terminal_environment(plan.output, os.environ), **attempt_environment(attempt, cause)}
-    environ = {**os.environ, **told}
+    variables = told if told is not None else attempt_environment(0, None)
+    environ = {**os.environ, **terminal_environment(plan.output), **variables}
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.flush()
-    kind = create_output(plan.output, plan.size, write, terminal=os.isatty(2), append=attempt > 0)
+    kind = create_output(plan.output, plan.size, write, terminal=os.isatty(2), append=append)
     with contextlib.closing(kind) as output:
         job = Job(plan.size, output, tell)
         ranks = _start(command, plan, launcher, environ)
@@ -201,21 +210,17 @@ def choose(plan: LaunchPlan, *, wants_mpi: bool) -> MpiLauncher | PlainProcesses
 
 def _checked(command: Sequence[str]) -> list[str]:
     """Refuse what no rank could run, before any is started."""
-    words = [str(word) for word in command]
+    words = without_interpreter([str(word) for word in command])
     if not words or words == ["-m"]:
         raise UsageError("there is nothing to run: give a script or -m and a module")
     if words[0] == "-m":
         _check_module(words[1])
     elif not Path(words[0]).is_file():
-        raise UsageError(f"script '{words[0]}' is no file: {_likely_script(words)}")
+        raise UsageError(
+            f"script '{words[0]}' is no file: give the path of a Python script, or -m and a module. Options of Ringlet "
+            "come before it"
+        )
     return words
-
-
-def _likely_script(words: Sequence[str]) -> str:
-    """What to write instead; other launchers want the interpreter named."""
-    if _INTERPRETER.fullmatch(Path(words[0]).name) and len(words) > 1:
-        return f"leave it out, workers run under this Python: ringlet run … {shlex.join(words[1:])}"
-    return "give the path of a Python script, or -m and a module"
 
 
 def _check_module(name: str) -> None:

@@ -52,10 +52,16 @@ def can_add_in_place(communicator: Communicator, dtype: np.dtype[Any], num_parti
 
 
 def add_in_place(
-    communicator: Communicator, buffer: Buffer | None, start: int, stop: int, participants: Sequence[int], factor: float
+    communicator: Communicator,
+    buffer: Buffer | None,
+    start: int,
+    stop: int,
+    participants: Sequence[int],
+    before: float,
+    after: float,
 ) -> None:
-    """Every participant's ``own[start:stop]`` becomes ``factor`` times their sum; every rank must call, without a
-    buffer if it does not participate.
+    """Every participant's ``own[start:stop]`` becomes ``after`` times the sum of ``before`` times their values; every
+    rank must call, without a buffer if it does not participate.
 
     All participants have written their values, and all ranks have met since. Each participant adds up its part, the
     machines exchange parts, and each part goes to the rows of all participants of the machine.
@@ -69,13 +75,13 @@ def add_in_place(
         others = [buffer.rows[row] for row in rows if row != local.rank]
         if cross.size > 1:
             for chunk in _chunks(begin, end):
-                _add(inputs, own, chunk)
+                _add(inputs, own, chunk, before)
             cross.allreduce(own[begin:end], Op.SUM, out=own[begin:end])
-            inputs = [own]
+            inputs, before = [own], 1.0
         for chunk in _chunks(begin, end):
-            _add(inputs, own, chunk)
-            if factor != 1.0:
-                kernels.load().scale(own[chunk], factor)
+            _add(inputs, own, chunk, before)
+            if after != 1.0:
+                kernels.load().scale(own[chunk], after)
             for row in others:
                 np.copyto(row[chunk], own[chunk])
     local.barrier()
@@ -85,8 +91,13 @@ def _chunks(begin: int, end: int) -> Iterator[slice]:
     return (slice(at, min(at + CHUNK_ELEMENTS, end)) for at in range(begin, end, CHUNK_ELEMENTS))
 
 
-def _add(inputs: Sequence[Array], out: Array, chunk: slice) -> None:
-    """In the order of ranks."""
-    if len(inputs) > 1:
-        order = [0, *(item for place in range(1, len(inputs)) for item in (place, -1))]
-        kernels.load().add_tree([values[chunk] for values in inputs], order, out[chunk])
+def _add(inputs: Sequence[Array], out: Array, chunk: slice, before: float) -> None:
+    """The sum of ``before`` times the inputs, in the order of ranks."""
+    parts = [values[chunk] for values in inputs]
+    if before != 1.0:
+        parts = [np.multiply(part, part.dtype.type(before)) for part in parts]
+    if len(parts) > 1:
+        order = [0, *(item for place in range(1, len(parts)) for item in (place, -1))]
+        kernels.load().add_tree(parts, order, out[chunk])
+    elif before != 1.0:
+        np.copyto(out[chunk], parts[0])

@@ -142,8 +142,8 @@ class Execution:
             return False
         if not can_add_in_place(self._communicator, dtype, len(work.participants)):
             return False
-        factor = how.after / (self._communicator.size if how.op is Op.AVERAGE else 1)
-        add_in_place(self._communicator, work.buffer, start, stop, sorted(work.participants), factor)
+        after = how.after / (self._communicator.size if how.op is Op.AVERAGE else 1)
+        add_in_place(self._communicator, work.buffer, start, stop, sorted(work.participants), how.before, after)
         if work.buffer is not None:
             work.results = [work.buffer.own[start:stop]]
         return True

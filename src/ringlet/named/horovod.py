@@ -62,8 +62,9 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
 ]
-"""What ``ringlet.torch`` and ``ringlet.keras`` both have."""
+"""What ``ringlet.torch``, ``ringlet.keras`` and ``ringlet.tensorflow`` all have."""
 
 HorovodInternalError = CollectiveError
 """What a failed collective raises."""
@@ -303,5 +304,10 @@ def cuda_built() -> bool:
 
 
 def rocm_built() -> bool:
+    """Ringlet exchanges in the memory of the CPU."""
+    return False
+
+
+def sycl_built() -> bool:
     """Ringlet exchanges in the memory of the CPU."""
     return False

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, final
 
 from ringlet.errors import UsageError
@@ -21,6 +21,8 @@ STALL_WARNING = "RINGLET_STALL_WARNING_SECONDS"
 STALL_ERROR = "RINGLET_STALL_ERROR_SECONDS"
 TRACE = "RINGLET_TRACE"
 """A file that takes the timeline from the beginning on."""
+MARK_CYCLES = "RINGLET_TRACE_CYCLES"
+"""Whether that timeline marks rounds; anything but nothing means that it does."""
 HEARTBEAT_SECONDS = 1.0
 
 
@@ -125,8 +127,10 @@ class Trace:
     Writes one event per line as it happens; a file that was cut off can be shown too.
     """
 
-    def __init__(self, path: Path, rank: int) -> None:
+    def __init__(self, path: Path, rank: int, *, mark_cycles: bool = False) -> None:
+        """``mark_cycles``: the rounds in which ranks told each other something new are marked too."""
         self._rank = rank
+        self._mark_cycles = mark_cycles
         self._lock = threading.Lock()
         self._rows: dict[str, int] = {}
         try:
@@ -135,6 +139,14 @@ class Trace:
             raise UsageError(f"the timeline {path} cannot be written: {error.strerror}") from error
         self._file.write(b"[")
         self._first = True
+        began = round((time() - monotonic()) * 1e6)
+        self._write({"ph": "M", "name": "trace_began", "args": {"start_time_since_epoch_in_micros": began}})
+
+    def mark_cycle(self, began: float) -> None:
+        """A round began, if rounds are to be marked."""
+        with self._lock:
+            if self._mark_cycles and not self._file.closed:
+                self._write({"ph": "i", "s": "p", "name": "CYCLE_START", "tid": 0, "ts": round(began * 1e6, 3)})
 
     def add(self, name: str, stem: str, kind: str, submitted: float, started: float, ended: float) -> None:
         """A collective: times are ``monotonic`` seconds. Those whose names differ by a number share a row."""
@@ -144,7 +156,8 @@ class Trace:
             row = self._rows.get(stem)
             if row is None:
                 row = self._rows[stem] = len(self._rows)
-                self._write({"ph": "M", "name": "thread_name", "tid": row, "args": {"name": stem.rstrip(".")}})
+                label = stem if stem.startswith(kind) else f"{kind}.{stem}"
+                self._write({"ph": "M", "name": "thread_name", "tid": row, "args": {"name": label.rstrip(".")}})
             phases = ((f"NEGOTIATE_{kind.upper()}", submitted, started), (kind.upper(), started, ended))
             for phase, begin, end in phases:
                 times = {"ts": round(begin * 1e6, 3), "dur": round((end - begin) * 1e6, 3)}

@@ -57,12 +57,13 @@ class Recipe(NamedTuple):
 
 @lru_cache(1024)
 def recipe(dtype: np.dtype[Any], op: Reduction, prescale: float, postscale: float, size: int) -> Recipe:
-    """For sums of float32, float64 and complex numbers all factors become one, after the sum."""
-    if dtype.kind in "fc" and not arrays.is_half(dtype) and op in (Reduction.SUM, Reduction.AVERAGE):
-        factor = prescale * postscale
-        if factor != 1.0 and op is Reduction.AVERAGE:
-            return Recipe(Op.SUM, 1.0, factor / size, 1)
-        return Recipe(_OPS[op], 1.0, factor, 1)
+    """``prescale`` comes before the reduction: inputs whose sum would overflow can be made smaller by it.
+
+    The average of float32, float64 and complex numbers takes ``postscale`` and its division in one factor.
+    """
+    is_wide = dtype.kind in "fc" and not arrays.is_half(dtype)
+    if is_wide and op is Reduction.AVERAGE and postscale != 1.0:
+        return Recipe(Op.SUM, prescale, postscale / size, 1)
     if dtype.kind in "biu" and op is Reduction.AVERAGE:
         return Recipe(Op.SUM, prescale, postscale, size)
     return Recipe(_OPS[op], prescale, postscale, 1)

@@ -24,6 +24,7 @@ from ringlet.named.submissions import (
     ArgumentsError,
     BrokenCollectivesError,
     CollectiveError,
+    DisagreementError,
     Handle,
     Key,
     LostRankError,
@@ -62,6 +63,8 @@ class Rounds:
         self._something_finished = threading.Condition(self._lock)
         self._nap_ended = threading.Condition(self._lock)
         self._in_flight: dict[Key, Handle] = {}
+        self._unnoticed: set[Key] = set()
+        """Finished in the background, and the program has neither asked for them nor waited for anything since."""
         self._new: list[Handle] = []
         self._num_waiting = 0
         self._driving = self._napping = self._urgent = self._leaving = False
@@ -79,13 +82,14 @@ class Rounds:
         with self._lock:
             if self._error is not None:
                 raise _for_handle(self._error, handle)
-            if handle.key in self._in_flight:
+            if handle.key in self._in_flight or handle.key in self._unnoticed:
                 return False
             self._in_flight[handle.key] = handle
             self._new.append(handle)
             if self._napping:
                 self._nap_ended.notify()
             if background:
+                handle.in_background = True
                 self._hurry()
             return True
 
@@ -116,6 +120,18 @@ class Rounds:
         """Let the thread see to unfinished submissions."""
         with self._lock:
             self._hurry()
+
+    def learned(self, handle: Handle | None = None) -> None:
+        """Names of what the program knows to have finished can be used again.
+
+        So whether a name is taken follows from what the program did, and not from how fast collectives were.
+        """
+        if self._unnoticed:
+            with self._lock:
+                if handle is None:
+                    self._unnoticed.clear()
+                else:
+                    self._unnoticed.discard(handle.key)
 
     def leave(self) -> None:
         """Tell the others, as soon as possible, that this rank leaves: unfinished submissions fail on all ranks."""
@@ -243,6 +259,8 @@ class Rounds:
         told = self._exchange.tell(submissions, expired, joins=joins, leaves=self._leaving)
         self._ended = monotonic()
         outcome = self._table.advance(told)
+        if self.trace is not None and not outcome.quiet:
+            self.trace.mark_cycle(self._began)
         self._nap = min(LONGEST_NAP_SECONDS, 2 * self._nap or FIRST_NAP_SECONDS) if outcome.quiet else 0.0
         finished = self._carry_out(outcome)
         if finished:
@@ -283,6 +301,8 @@ class Rounds:
                 if self._in_flight.pop(handle.key, None) is None:
                     continue  # given up meanwhile
                 handle.finish(results, error)
+                if handle.in_background and not handle.awaited:
+                    self._unnoticed.add(handle.key)
                 awaited = awaited or handle.awaited
             if not self._in_flight:
                 self._urgent = False
@@ -317,7 +337,7 @@ def _work_of(entry: Entry, handle: Handle | None) -> Work:
 
 
 def _error_of(entry: Entry) -> CollectiveError:
-    kind = ArgumentsError if entry.wrong_arguments else CollectiveError
+    kind = DisagreementError if entry.disagrees else ArgumentsError if entry.wrong_arguments else CollectiveError
     return kind(f"{entry.signature.kind} '{entry.key}' did not take place: {entry.failure}")
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, final
 
 from ringlet.allocator import keep_freed_memory
-from ringlet.comm import world
+from ringlet.comm import horovod_variables, world
 from ringlet.comm.contract import Communicator
 from ringlet.comm.world import NotInitializedError
 from ringlet.forks import Owner
 from ringlet.named.collectives import NamedCollectives
-from ringlet.named.monitoring import TRACE, Trace
+from ringlet.named.monitoring import MARK_CYCLES, TRACE, Trace
 from ringlet.named.submissions import ArgumentsError
 
 __all__ = [
@@ -47,7 +47,7 @@ class ProcessSet:
         given = [int(rank) for rank in ranks]
         if len(set(given)) != len(given):
             raise ArgumentsError(f"a process set of ranks {given}: expected every rank once")
-        self.ranks: tuple[int, ...] | None = tuple(sorted(given))
+        self.ranks: list[int] | None = sorted(given)
         """None: all ranks, of a job that is not initialised."""
         self.process_set_id: int | None = None
         """The same on every rank; 0 is the set of all. None: not in use."""
@@ -70,13 +70,13 @@ class ProcessSet:
 
     def take_in(self, number: int, ranks: Iterable[int], own: int) -> None:
         """For sessions: the set can be used from now on, by the rank ``own``."""
-        self.process_set_id, self.ranks, self._own = number, tuple(ranks), own
+        self.process_set_id, self.ranks, self._own = number, list(ranks), own
 
     def let_go(self) -> None:
         """For sessions: it cannot be used any longer."""
         self.process_set_id = self._own = None
 
-    def _used(self) -> tuple[int, ...]:
+    def _used(self) -> list[int]:
         if self.process_set_id is None or self.ranks is None:
             raise ArgumentsError(
                 f"{self} is not in use: pass it to init(process_sets=[…]) or add_process_set(…) first, on every rank"
@@ -84,7 +84,7 @@ class ProcessSet:
         return self.ranks
 
     def __repr__(self) -> str:
-        ranks = "all" if self.ranks is None else list(self.ranks)
+        ranks = "all" if self.ranks is None else self.ranks
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={ranks})"
 
 
@@ -128,7 +128,7 @@ class _Session:
 
     def objection_to(self, process_set: ProcessSet) -> str:
         """Why a set cannot be added; empty if it can."""
-        ranks = process_set.ranks or ()
+        ranks = process_set.ranks or []
         if process_set.process_set_id is not None:
             return f"{process_set} is in use already"
         if not ranks or not all(0 <= rank < self.size for rank in ranks):
@@ -152,6 +152,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Iterable[int]] | 
     global _session, _excluded
     if _session is not None or _excluded:
         return
+    horovod_variables.adopt()
     communicator = _choose_world(comm)
     if communicator is None:
         _excluded = f"it is not among the ranks {sorted(comm)} that init was called with"
@@ -162,7 +163,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Iterable[int]] | 
     atexit.unregister(shutdown)
     atexit.register(shutdown)  # after all that connecting has registered: it runs before that
     if trace := os.environ.get(TRACE):
-        start_timeline(trace)
+        start_timeline(trace, mark_cycles=bool(os.environ.get(MARK_CYCLES)))
     if process_sets is not None and not isinstance(process_sets, str):
         for process_set in process_sets:
             add_process_set(process_set)
@@ -243,13 +244,16 @@ def allgather_object(value: Any, name: str | None = None, process_set: ProcessSe
     return collectives(process_set).allgather_object(value, name)
 
 
-def start_timeline(path: str | Path) -> None:
-    """Write down when collectives were submitted, started and finished, on rank 0: for Perfetto, chrome://tracing."""
+def start_timeline(file_path: str | Path, mark_cycles: bool = False) -> None:
+    """Write down when collectives were submitted, started and finished, on rank 0: for Perfetto, chrome://tracing.
+
+    ``mark_cycles``: also when ranks told each other what they have submitted.
+    """
     session = _initialized()
     if session.trace is not None:
         raise ArgumentsError("a timeline is being written already: call stop_timeline() first")
     if session.rank == 0:
-        session.trace = Trace(Path(path), session.rank)
+        session.trace = Trace(Path(file_path), session.rank, mark_cycles=mark_cycles)
         for found in session.collectives.values():
             found.set_trace(session.trace)
 

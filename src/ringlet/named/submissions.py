@@ -26,6 +26,10 @@ class ArgumentsError(CollectiveError, ValueError):
     """Arguments that cannot be: not on this rank, or not together with those of the other ranks."""
 
 
+class DisagreementError(ArgumentsError):
+    """Requests of ranks that do not fit together: other shapes, dtypes, operations, roots, …"""
+
+
 class DuplicateNameError(ArgumentsError):
     """A name that is already under way on this rank."""
 
@@ -92,14 +96,17 @@ class Driver(Protocol):
     def nudge(self) -> None:
         """Someone wants to know; see to it that submissions make progress."""
 
+    def learned(self, handle: Handle | None = None) -> None:
+        """The program knows that this one has finished, or has waited: that all that have finished did so."""
+
 
 @final
 class Handle:
     """A submission that is under way; its results appear here. Made by :class:`~ringlet.named.NamedCollectives`."""
 
     __slots__ = (
-        "_convert", "_driver", "_error", "_results", "action", "awaited", "buffer", "finished", "key", "kind", "name",
-        "signature", "submission", "submitted", "warned",
+        "_convert", "_driver", "_error", "_results", "action", "awaited", "buffer", "finished", "in_background", "key",
+        "kind", "name", "signature", "submission", "submitted", "warned",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +132,8 @@ class Handle:
         self.action = action
         self.awaited = False
         """Someone sleeps until it has finished."""
+        self.in_background = False
+        """It makes progress without anyone who waits."""
         self.warned = False
         self.finished = False
         """Like :meth:`done`, and nothing else happens."""
@@ -134,7 +143,9 @@ class Handle:
 
     def done(self) -> bool:
         """Whether :meth:`wait` would return at once."""
-        if not self.finished:
+        if self.finished:
+            self._driver.learned(self)
+        else:
             self._driver.nudge()
         return self.finished
 
@@ -145,6 +156,7 @@ class Handle:
         """
         if not self.finished:
             self._driver.drive(self)
+        self._driver.learned()
         if self._error is not None:
             raise self._error
         if self._convert is not None:

@@ -86,6 +86,8 @@ class Entry:
     failure: str = ""
     """Why it cannot take place; empty if it can."""
     wrong_arguments: bool = True
+    disagrees: bool = False
+    """The failure is that ranks' requests do not fit together."""
 
     @property
     def signature(self) -> Signature:
@@ -196,6 +198,7 @@ class Table:
                 f"rank {self._names[rank]} submitted {entry.signatures[rank].words()}"
                 for rank in sorted(entry.signatures)
             )
+            entry.disagrees = True
             return f"the ranks' requests do not fit together: {told}"
         if self.joined and not kind_of(signature.kind).serves_joined:
             absent = ", ".join(str(self._names[rank]) for rank in sorted(self.joined))

@@ -27,8 +27,8 @@ class Backend(Protocol):
     def is_symbolic(self, value: Any) -> bool:
         """Whether a tensor has no value yet, since a graph is being traced."""
 
-    def dense(self, gradient: Any) -> Any:
-        """A gradient as a plain tensor."""
+    def dense(self, gradient: Any, variable: Any) -> Any:
+        """The gradient of a variable as a plain tensor."""
 
     def settle(self, tensors: Sequence[Any]) -> None:
         """Return when what computes the tensors has ended."""

@@ -37,7 +37,7 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
-def dense(gradient: Any) -> Any:
+def dense(gradient: Any, variable: Any) -> Any:  # noqa: ARG001
     """See :class:`ringlet.keras.backends.Backend`; JAX has no others."""
     return gradient
 

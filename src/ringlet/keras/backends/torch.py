@@ -32,7 +32,7 @@ def is_symbolic(value: Any) -> bool:  # noqa: ARG001
     return False
 
 
-def dense(gradient: Any) -> Any:
+def dense(gradient: Any, variable: Any) -> Any:  # noqa: ARG001
     """See :class:`ringlet.keras.backends.Backend`."""
     return gradient.to_dense() if gradient.layout is not torch.strided else gradient
 
