@@ -24,7 +24,7 @@ def class_folder(tmp_path: Path, save_image) -> Path:
 def test_classes_are_the_sorted_folder_names(class_folder: Path) -> None:
     dataset = load_dataset(f"folder:{class_folder}")
     assert dataset.class_names == ("ant", "bee", "cat")
-    assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (9, 3, 3)
+    assert (len(dataset.train), len(dataset.validation), dataset.test) == (9, 3, None)
     inputs, labels = dataset.train.read(np.array([0, 4, 8]))
     assert labels.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(inputs[1], np.moveaxis(COLOUR, 2, 0))
@@ -72,9 +72,8 @@ def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
 def test_a_damaged_image_names_its_file(class_folder: Path) -> None:
     path = class_folder / "train" / "ant" / "1.png"
     path.write_bytes(path.read_bytes()[:60])
-    source = load_dataset("folder", path=class_folder).train
     with pytest.raises(DataError, match=r"1\.png: damaged image"):
-        source.read(np.array([1]))
+        load_dataset("folder", path=class_folder)
 
 
 def test_sixteen_bit_images_are_scaled_not_clipped(tmp_path: Path, save_image) -> None:
@@ -123,7 +122,7 @@ def test_both_conventions_of_masks_are_found(style: str, tmp_path: Path, save_im
             save_image(base / mask, MASK, "P")
     dataset = load_dataset(f"folder:{tmp_path}")
     assert dataset.task == "segmentation"
-    assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (3, 2, 2)
+    assert (len(dataset.train), len(dataset.validation), dataset.test) == (3, 2, None)
     np.testing.assert_array_equal(dataset.train.read(np.array([2]))[1][0, 0], MASK)
 
 
@@ -146,7 +145,8 @@ def test_real_car_photographs_have_palette_masks(real_data: Path) -> None:
 
 def test_real_microscope_images_have_binary_masks(real_data: Path) -> None:
     dataset = load_dataset("masks", path=real_data / "nuclei")
-    assert (len(dataset.train), len(dataset.test), dataset.input_shape) == (48, 16, (3, 256, 256))
+    assert (len(dataset.train), len(dataset.validation), dataset.test) == (48, 16, None)
+    assert dataset.input_shape == (3, 256, 256)
     masks = dataset.train.read(np.arange(3))[1]
     assert masks.shape == (3, 1, 256, 256)
     assert 0.0 < masks.mean() < 0.6

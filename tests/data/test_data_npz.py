@@ -5,6 +5,7 @@ import pytest
 
 from ringlet.data import load_dataset
 from ringlet.data.npz import NpzFile
+from ringlet.data.source import weights_of
 from ringlet.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 10), dtype=np.uint8)
@@ -130,7 +131,7 @@ def test_missing_keys_are_listed(tmp_path: Path) -> None:
         ({"x": IMAGES, "y": LABELS[:3]}, "3 targets for 6 inputs"),
         ({"x": IMAGES[:0], "y": LABELS[:0]}, "at least one sample"),
         ({"x": IMAGES, "y": LABELS.astype(np.int8) - 1}, "label -1 at index 0"),
-        ({"x": IMAGES, "y": LABELS * 1.5}, "type float64"),
+        ({"x": IMAGES, "y": LABELS * np.nan}, "the target at index 0 is not finite"),
         ({"x": IMAGES, "y": LABELS.astype(np.int64) + 2**40}, "more than a million classes"),
         ({"x": IMAGES, "masks": IMAGES[:, 0, :4]}, "masks of shape"),
         ({"x": np.zeros(5), "y": np.zeros(5, int)}, "expected"),
@@ -157,17 +158,64 @@ def test_test_labels_unknown_in_training_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
 @pytest.mark.parametrize(("row", "num_ones"), [((1, 1, 0), 2), ((0, 0, 0), 0)])
-def test_several_labels_for_a_sample_are_refused(row, num_ones: int, dtype, tmp_path: Path) -> None:
+def test_rows_of_several_labels_are_multilabel_and_said_to_be(row, num_ones: int, dtype, tmp_path: Path) -> None:
     labels = np.eye(3, dtype=dtype)[[0, 1, 2, 0, 1]]
     labels[3] = row
     np.savez(tmp_path / "a.npz", x=np.zeros((5, 4, 4), np.uint8), y=labels)
-    with pytest.raises(
-        DataError, match=rf"\[y\]: row 3 has {num_ones} ones: .*multi-label training\) are not supported"
-    ):
-        load_dataset(f"npz:{tmp_path / 'a.npz'}")
+    dataset = load_dataset(f"npz:{tmp_path / 'a.npz'}")
+    assert (dataset.task, dataset.num_classes, dataset.output_shape) == ("multilabel", 3, (3,))
+    assert "3 labels that do not exclude each other (multilabel)" in dataset.remarks[0]
+    targets = dataset.train.read(np.arange(5))[1]
+    assert targets.dtype == np.float32
+    assert np.array_equal(targets, labels)
+    with pytest.raises(DataError, match=rf"\[y\]: row 3 has {num_ones} ones: expected one-hot rows"):
+        load_dataset(f"npz:{tmp_path / 'a.npz'}", targets="classification")
 
 
-@pytest.mark.parametrize("rows", [[(0.2, 0.8), (0.6, 0.4)], [(0, 3), (2, 0)], [(0, -1), (-1, 0)]])
+@pytest.mark.parametrize(
+    ("y", "task", "output_shape"),
+    [
+        (np.linspace(0, 1, 5), "regression", (1,)),
+        (np.linspace(0, 1, 10, dtype=np.float32).reshape(5, 2), "regression", (2,)),
+        (np.linspace(0, 1, 80).reshape(5, 4, 4), "regression", (1, 4, 4)),
+        (np.linspace(0, 1, 160).reshape(5, 2, 4, 4), "regression", (2, 4, 4)),
+        (np.linspace(0, 1, 160).reshape(5, 4, 4, 2), "regression", (2, 4, 4)),
+        (np.array([0.0, 1, 1, 0, 1]), "classification", (2,)),
+        (np.arange(80).reshape(5, 4, 4) % 2, "segmentation", (1, 4, 4)),
+    ],
+)
+def test_what_targets_are_follows_from_their_values(y, task, output_shape, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((5, 4, 4), np.uint8), y=y)
+    dataset = load_dataset(f"npz:{tmp_path / 'a.npz'}")
+    assert (dataset.task, dataset.output_shape) == (task, output_shape)
+    assert len(dataset.remarks) == (0 if task == "segmentation" else 1)
+
+
+@pytest.mark.parametrize(("task", "dtype"), [("regression", "float32"), ("multilabel", "float32")])
+def test_the_option_targets_decides_what_ones_and_zeros_are(task, dtype, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 4, 4), np.uint8), y=np.array([0.0, 1, 1, 0]))
+    dataset = load_dataset(f"npz:{tmp_path / 'a.npz'}", targets=task)
+    assert (dataset.task, dataset.num_classes, dataset.remarks) == (task, 1, ())
+    targets = dataset.train.read(np.arange(4))[1]
+    assert (targets.dtype, targets.shape) == (np.dtype(dtype), (4, 1))
+
+
+def test_weights_of_samples_stand_beside_their_targets(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 4, 4), np.uint8), np.array([0, 1, 1, 0])
+    parts = {"x_train": x, "y_train": y, "w_train": [1, 2, 3, 4.0], "x_test": x, "y_test": y}
+    np.savez(tmp_path / "a.npz", **parts)
+    dataset = load_dataset(f"npz:{tmp_path / 'a.npz'}", validation_split=0.5)
+    indices = np.arange(2)
+    assert dataset.validation is not None
+    kept = [weights_of(part, indices).tolist() for part in (dataset.train, dataset.validation)]
+    assert sorted([*kept[0], *kept[1]]) == [1, 2, 3, 4]
+    assert weights_of(dataset.test, indices) is None
+    np.savez(tmp_path / "b.npz", x=x, y=y, weights=[1, -1, 1, 1])
+    with pytest.raises(DataError, match="at least 0"):
+        load_dataset(f"npz:{tmp_path / 'b.npz'}")
+
+
+@pytest.mark.parametrize("rows", [[(0, 3), (2, 0)], [(0, -1), (-1, 0)]])
 def test_rows_that_are_not_one_hot_are_refused(rows, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 4), np.uint8), y=np.array(rows))
     with pytest.raises(DataError, match=r"targets of 2 columns with values such as .*expected one-hot"):

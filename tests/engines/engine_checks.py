@@ -23,6 +23,7 @@ from ringlet.engines.engine import create_replica
 from ringlet.engines.keras import import_keras
 from ringlet.engines.native import NativeReplica
 from ringlet.errors import DataError, UsageError
+from ringlet.losses.functions import loss_of
 from ringlet.models import builder as b
 from ringlet.models import zoo
 from ringlet.models.initializers import initial_values
@@ -263,10 +264,16 @@ def operations(engine):
     assert_equal_passes(engine, spec, loss="mse")
 
 
+WITH_KERNELS = (
+    "categorical_cross_entropy", "soft_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae",
+)  # fmt: skip
+"""Losses that kernels compute."""
+
+
 def losses(engine):
     """Every loss behind every last node that it can follow, with classes and with values as targets, on masks too."""
     for last in (b.softmax, b.sigmoid, lambda x: x):
-        for loss in ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae"):
+        for loss in WITH_KERNELS:
             for masks in (True, False):
                 x = b.conv2d(b.image_input((2, 4, 4)), 3, kernel=3)
                 spec = b.build("losses", last(x if masks else b.dense(b.flatten(x), 3)))
@@ -274,6 +281,65 @@ def losses(engine):
                 assert_equal_passes(engine, spec, loss=loss, count=4, batch=classes)
                 if loss != "categorical_cross_entropy":
                     assert_equal_passes(engine, spec, loss=loss, count=4)
+
+
+OPTIONS_OF_LOSSES = [
+    ("softmax", "categorical_cross_entropy,label_smoothing=0.1"), ("softmax", "focal,gamma=1.5"), ("softmax", "dice"),
+    ("sigmoid", "binary_cross_entropy,label_smoothing=0.2"), ("sigmoid", "binary_focal,gamma=3,alpha=0.3"),
+    ("sigmoid", "categorical_cross_entropy,label_smoothing=0.1"), ("sigmoid", "focal"), ("sigmoid", "bce_dice"),
+    ("sigmoid", "tversky,alpha=0.2,beta=0.9"), ("sigmoid", "mae"), ("softmax", "bce_dice,smooth=0.5"),
+    ("softmax", "huber,delta=0.3"), ("softmax", "binary_focal"), ("sigmoid", "dice,smooth=2"),
+    ("softmax", "soft_cross_entropy,label_smoothing=0.1"), ("sigmoid", "soft_cross_entropy,label_smoothing=0.1"),
+]  # fmt: skip
+"""Losses that no kernel computes, alone or with weights, after what they join and after what they do not."""
+
+
+def weighted(engine, last, loss, *, masks, of_classes, of_samples):
+    """A pass of one loss, with weights of classes or samples, is that of the native engine."""
+    dtype, tolerance = precision(engine)
+    x = b.conv2d(b.image_input((2, 4, 4)), 3, kernel=3)
+    spec = b.build("weighted", b.activation(x if masks else b.dense(b.flatten(x), 3), last))
+    inputs, targets = batch_of(spec, "categorical_cross_entropy", 4)
+    options = {"loss": loss, "count": 4, "dtype": dtype}
+    if of_classes:
+        options["class_weights"] = [0.5, 2.0, 1.25]
+    weights = np.array([0.0, 1.0, 3.0, 0.25], dtype) if of_samples else None
+    judge, replica = (make(name, spec, **options) for name in ("native", engine))
+    for own in (judge, replica):
+        own.last = own.loss_and_gradients(inputs.astype(dtype), targets, weights=weights).loss_sum
+        own.evaluated = own.evaluate(inputs.astype(dtype), targets, weights).loss_sum
+    assert distance(replica.last, judge.last) < tolerance
+    assert distance(replica.evaluated, judge.last) < 10 * tolerance
+    assert distance(replica.gradients.flat, judge.gradients.flat) < tolerance
+
+
+def options_of_losses(engine):
+    """Every loss with options, without and with weights of classes and samples."""
+    for last, loss in OPTIONS_OF_LOSSES:
+        for masks, of_classes, of_samples in ((False, False, False), (False, True, True), (True, True, False)):
+            weighted(engine, last, loss, masks=masks, of_classes=of_classes, of_samples=of_samples)
+
+
+def weights_of_losses(engine):
+    """A loss with a kernel, once weighted and once not, in one replica; and one without a kernel."""
+    weighted(engine, "softmax", "categorical_cross_entropy", masks=False, of_classes=False, of_samples=True)
+    weighted(engine, "sigmoid", "binary_focal", masks=True, of_classes=True, of_samples=True)
+
+
+def functions_as_losses(engine):
+    """A plain function of tensors, giving losses or their mean, is what the loss of that formula is."""
+    dtype, tolerance = precision(engine)
+    spec = b.build("own", b.dense(b.flatten(b.image_input((2, 4, 4))), 3))
+    batch = batch_of(spec, "mse", 4)
+    expected = make(engine, spec, loss="mse", count=4, dtype=dtype)
+    wanted = expected.loss_and_gradients(batch[0].astype(dtype), batch[1]).loss_sum
+    average = import_keras().ops.mean if engine == "keras" else lambda values, axis=None: values.mean(axis)
+    each = loss_of(lambda outputs, targets: average((outputs - targets) ** 2, axis=-1))()
+    mean = loss_of(lambda outputs, targets: average((outputs - targets) ** 2))()
+    for loss in (each, mean):
+        own = make(engine, spec, loss=loss, count=4, dtype=dtype)
+        assert distance(own.loss_and_gradients(batch[0].astype(dtype), batch[1]).loss_sum, wanted) < tolerance
+        assert distance(own.gradients.flat, expected.gradients.flat) < tolerance
 
 
 def huge_logits(engine):
@@ -492,7 +558,8 @@ def resuming(engine):
 CHECKS = {
     check.__name__: check
     for check in (
-        batch_sizes, dropout, operations, losses, huge_logits, mixed_precision, foreign_buffers, readiness,
+        batch_sizes, dropout, operations, losses, options_of_losses, weights_of_losses, functions_as_losses,
+        huge_logits, mixed_precision, foreign_buffers, readiness,
         empty_batches, scales, inference, timeline, refusals, overflowing_statistics, resuming,
     )
 } | {

@@ -27,9 +27,18 @@ checks = load_checks()
 CONTRACT = ["foreign_buffers", "readiness", "empty_batches", "scales", "inference", "timeline", "refusals"]
 CONTRACT += ["overflowing_statistics", "mixed_precision"]
 PARITY = ["batch_sizes", "dropout", "operations", "losses", "huge_logits"]
+PARITY += ["options_of_losses", "weights_of_losses", "functions_as_losses"]
 FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float32:")]
 PRECISE_FAMILIES = [name for name in checks.CHECKS if name.startswith("family_in_float64:")]
-COMPILED = [*PARITY[:3], "huge_logits", "foreign_buffers", "family_in_float32:simplecnn", "family_in_float32:unet"]
+COMPILED = [
+    *PARITY[:3],
+    "huge_logits",
+    "weights_of_losses",
+    "functions_as_losses",
+    "foreign_buffers",
+    "family_in_float32:simplecnn",
+    "family_in_float32:unet",
+]
 ON_KERAS = {
     "torch": [*CONTRACT, *PARITY, *FAMILIES],
     "tensorflow": [*COMPILED, *CONTRACT[1:], "family_in_float64:vgg3dobn", "family_in_float64:resnet20", "resuming"],

@@ -38,6 +38,34 @@ def test_floating_values(network, loss, kernels, assert_parity):
     assert_parity(spec, kernels, count=5, loss=loss, targets=targets)
 
 
+@pytest.mark.parametrize("network", [classifier, segmenter], ids=lambda network: network.__name__)
+@pytest.mark.parametrize("last", ["softmax", "sigmoid"])
+def test_shares_of_classes(network, last, kernels, assert_parity):
+    spec = network(last)
+    shares = np.random.default_rng(0).random((5, *spec.output_shape))
+    shares /= shares.sum(axis=1, keepdims=True)
+    assert_parity(spec, kernels, count=5, loss="soft_cross_entropy", targets=shares)
+
+
+@pytest.mark.parametrize("network", [classifier, segmenter], ids=lambda network: network.__name__)
+def test_shares_of_two_classes_are_the_mixture_of_their_losses(network, reference):
+    spec = network("softmax")
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((1, 2, 4, 4)).astype(np.float32)
+    first, second = (rng.integers(0, 3, (1, *spec.output_shape[1:])) for _ in range(2))
+    hard = NativeReplica(spec, local_batch_size=1, kernels=reference)
+    soft = NativeReplica(spec, local_batch_size=1, kernels=reference, loss="soft_cross_entropy")
+    shares = 0.3 * np.eye(3)[first] + 0.7 * np.eye(3)[second]
+    found = soft.loss_and_gradients(inputs, np.moveaxis(shares, -1, 1)).loss_sum
+    losses, gradients = [], []
+    for classes in (first, second):
+        losses.append(hard.loss_and_gradients(inputs, classes).loss_sum)
+        gradients.append(hard.gradients.flat.copy())
+    assert found == pytest.approx(0.3 * losses[0] + 0.7 * losses[1], rel=1e-6)
+    np.testing.assert_allclose(soft.gradients.flat, 0.3 * gradients[0] + 0.7 * gradients[1], atol=1e-6)
+    assert soft.evaluate(inputs, first).loss_sum == pytest.approx(hard.evaluate(inputs, first).loss_sum, rel=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(6,), (6, 1)])
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
 def test_integers_for_a_single_output_are_its_values(reference, shape, dtype):

@@ -296,7 +296,7 @@ def test_targets_of_another_kind_are_refused(spec, batch, reference, targets):
 
 def test_unknown_loss_suggests_the_nearest(spec, reference):
     with pytest.raises(UnknownNameError, match="Did you mean 'binary_cross_entropy'"):
-        NativeReplica(spec, loss="binary_crossentropy", kernels=reference)
+        NativeReplica(spec, loss="binary_cross_entrophy", kernels=reference)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ class TorchReplica:
             axes = tuple(range(1, output.ndim))
             ratio = (2 * (output * targets).sum(axes) + 1) / (output.sum(axes) + targets.sum(axes) + 1)
             return (1 - ratio).sum()
+        if loss == "soft_cross_entropy":
+            logs = output.clamp(1e-7, 1 - 1e-7).log()
+            logs = values[last.inputs[0]].log_softmax(1) if last.op == "softmax" else logs
+            return -(targets * logs).sum(1).reshape(len(targets), -1).mean(1).sum()
         if loss == "binary_cross_entropy" and last.op == "sigmoid":
             terms = functional.binary_cross_entropy_with_logits(values[last.inputs[0]], targets, reduction="none")
         elif loss == "binary_cross_entropy":

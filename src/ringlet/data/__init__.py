@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringlet.data.augmentation import Augmentation
+    from ringlet.data.given import as_dataset
     from ringlet.data.loader import Batch, BatchLoader, Piece
     from ringlet.data.normalization import Normalization
     from ringlet.data.registry import dataset_names, load_dataset
@@ -25,12 +26,14 @@ __all__ = [
     "Normalization",
     "Piece",
     "Source",
+    "as_dataset",
     "dataset_names",
     "load_dataset",
 ]
 
 _HOMES = {
     "Augmentation": "augmentation",
+    "as_dataset": "given",
     **dict.fromkeys(("Batch", "BatchLoader", "Piece"), "loader"),
     "Dataset": "requests",
     "Normalization": "normalization",

@@ -3,10 +3,11 @@
 Promise: memory for a hostile file stays below twice its size plus 64 MiB. Compressed content that is honestly larger
 than that goes to an unnamed temporary file which is memory-mapped, so large real data sets still work.
 
-Images have two limits, both checked before a pixel is decoded. A file cannot hold many more pixels than it has bytes.
-And decoders keep whole pictures in memory, four bytes for each pixel or more: so pictures of more than ``MAX_PIXELS``
-are refused, unless ``RINGLET_MAX_PIXELS`` says otherwise. What counts are pixels that are held at once: a JPEG file is
-decoded at a fraction of its size where less is wanted, so a photograph of 200 million pixels passes.
+Images have a limit that is checked before a pixel is decoded. Decoders keep whole pictures in memory, four bytes for
+each pixel or more: so pictures of more than ``MAX_PIXELS`` are refused, unless ``RINGLET_MAX_PIXELS`` says otherwise.
+What counts are pixels that are held at once: a JPEG file is decoded at a fraction of its size where less is wanted, so
+a photograph of 200 million pixels passes. Pictures beyond the limit must also be plausible, not many more pixels than
+bytes. Below it the size of the file says nothing: a clean mask of 12 million pixels is a PNG of a few kilobytes.
 """
 
 from __future__ import annotations
@@ -161,8 +162,8 @@ _PLUGINS: Final = {
 """The formats that are read, by the modules of Pillow that read them."""
 _COPIES: Final = {"WEBP": 2}
 """How much more than others a decoder holds: 16 bytes for a pixel in place of 4 to 8."""
-_FREE_PIXELS = 10_000_000
 _PIXELS_PER_BYTE = 64
+"""What is plausible for a picture beyond the limit."""
 _PREFIX_BYTES = 16
 _HEADER_BYTES = 128 << 10
 
@@ -186,7 +187,7 @@ def open_header(path: Path) -> Image:
 
 def identify(content: bytes, name: Path | str) -> Image:
     """The image in ``content``, as :func:`open_image` gives it; ``name`` is for errors."""
-    limit = _FREE_PIXELS + _PIXELS_PER_BYTE * len(content)
+    limit = max(max_pixels(), _PIXELS_PER_BYTE * len(content))
     try:
         image = _open(content)
     except Exception as error:  # decoders raise a wide variety of types on damaged files

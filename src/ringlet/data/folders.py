@@ -14,17 +14,73 @@ has (:mod:`ringlet.data.survey`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ringlet.data.broken import Broken, advised, left_out, readable, unreadable
+from ringlet.data.cache import RemotePath
 from ringlet.data.images import list_images, read_image, read_mask, read_pair
 from ringlet.data.masks import BINARY, MaskMeaning
 from ringlet.data.requests import PART_NAMES, Parts, Request, split_folders, subfolder
 from ringlet.data.source import Indices, Samples, Source, Task, cached
-from ringlet.data.survey import common_shape
+from ringlet.data.survey import Survey, common_shape, survey
 from ringlet.errors import DataError
+
+Files = Sequence[Sequence[Path]]
+"""The files of every sample: an image, or an image and its mask."""
+
+
+# -- files that cannot be read ----------------------------------------------------------------------------------------
+@dataclass
+class Checked:
+    """What the files of all parts look like, and which samples are left with ``skip_broken``; without, an error."""
+
+    surveys: dict[Any, Survey]
+    """Of the images of each part."""
+    kept: dict[Any, list[int]]
+    broken: list[Broken]
+    skip: bool
+    num_samples: int
+
+    @classmethod
+    def of(cls, parts: Mapping[Any, Files], request: Request) -> Checked:
+        """Look at the files of all parts, so that an error names all that cannot be read at once."""
+        surveys: dict[Any, Survey] = {}
+        broken: list[Broken] = []
+        for part, files in parts.items():
+            if surveys and isinstance(files[0][0], RemotePath) and not request.skip_broken:
+                continue  # files of an object store are fetched when they are needed
+            of_kind = [survey(paths, all_files=request.skip_broken) for paths in zip(*files, strict=True)]
+            surveys[part] = of_kind[0]
+            broken += [one for found in of_kind for one in found.broken]
+        num_samples = sum(map(len, parts.values()))
+        if broken and not request.skip_broken:
+            raise unreadable(broken, sum(len(paths) for files in parts.values() for paths in files))
+        bad = {one.path for one in broken}
+        kept = {
+            part: [index for index, paths in enumerate(files) if bad.isdisjoint(map(str, paths))]
+            for part, files in parts.items()
+        }
+        if any(not indices for indices in kept.values()):
+            raise unreadable(broken, num_samples)
+        return cls(surveys, kept, broken, request.skip_broken, num_samples)
+
+    def decoded(self, source: Source, paths: Sequence[Path]) -> Source:
+        """The samples that can be read to the end, if others are to be left out; else all."""
+        if not self.skip:
+            return source
+        found, broken = readable(source, paths)
+        self.broken += broken
+        return found
+
+    def remarks(self) -> list[str]:
+        """What was left out, when all sources are made."""
+        return left_out(self.broken, self.num_samples)
+
 
 # -- a folder per class -----------------------------------------------------------------------------------------------
 _MAX_SHOWN = 6
@@ -47,9 +103,14 @@ class ClassFolderSource:
     def read(self, indices: Indices) -> Samples:
         """Decode the files at ``indices``."""
         inputs = np.empty((len(indices), *self.input_shape), dtype=np.uint8)
-        for row, index in zip(inputs, indices.tolist(), strict=True):
-            row[...] = read_image(self._paths[index], self.input_shape)
+        with advised():
+            for row, index in zip(inputs, indices.tolist(), strict=True):
+                row[...] = read_image(self._paths[index], self.input_shape)
         return inputs, self._labels[indices]
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The file of a sample."""
+        return (self._paths[index],)
 
 
 def load_folders(request: Request) -> Parts:
@@ -61,20 +122,27 @@ def load_folders(request: Request) -> Parts:
     num_classes = request.num_classes or len(classes)
     if len(classes) > num_classes:
         raise DataError(f"{folders.train} has {len(classes)} class folders: expected at most {num_classes}")
-    paths, labels = _list_samples(folders.train, classes)
-    shape, remarks = common_shape(paths, request.input_shape, request.image_size)
+    parts = dict.fromkeys(folder for folder in (folders.train, folders.validation, folders.test) if folder)
+    listed = {folder: _list_samples(folder, classes) for folder in parts}
+    checked = Checked.of({folder: [[path] for path in paths] for folder, (paths, _) in listed.items()}, request)
+    first = listed[folders.train][0][checked.kept[folders.train][0]]
+    shape, remarks = common_shape(checked.surveys[folders.train], first, request.input_shape, request.image_size)
 
-    def source(paths: list[Path], labels: list[int]) -> Source:
-        return cached(ClassFolderSource(paths, labels, num_classes, shape), int(np.prod(shape)))
+    def source(folder: Path) -> Source:
+        kept = checked.kept[folder]
+        paths, labels = [listed[folder][0][index] for index in kept], [listed[folder][1][index] for index in kept]
+        found = cached(ClassFolderSource(paths, labels, num_classes, shape), int(np.prod(shape)))
+        return checked.decoded(found, paths)
 
-    known = {folder: source(*_list_samples(folder, classes)) for folder in {folders.validation, folders.test} if folder}
+    known = {folder: source(folder) for folder in parts}
     validation, test = (known[folder] if folder else None for folder in (folders.validation, folders.test))
     return Parts(
-        source(paths, labels),
+        known[folders.train],
         test,
         validation,
         class_names=classes,
-        remarks=(*remarks, *_without_pictures(classes, labels)),
+        remarks=(*remarks, *_without_pictures(classes, listed[folders.train][1]), *checked.remarks()),
+        broken=tuple(checked.broken),
     )
 
 
@@ -143,10 +211,15 @@ class MaskFolderSource:
         height, width = self.input_shape[1:]
         inputs = np.empty((len(indices), *self.input_shape), dtype=np.uint8)
         targets = np.empty((len(indices), *self._meaning.target_shape(height, width)), self._meaning.dtype)
-        for row, index in enumerate(indices.tolist()):
-            image, mask = self._pairs[index]
-            inputs[row], targets[row] = read_pair(image, mask, self.input_shape, self._meaning)
+        with advised():
+            for row, index in enumerate(indices.tolist()):
+                image, mask = self._pairs[index]
+                inputs[row], targets[row] = read_pair(image, mask, self.input_shape, self._meaning)
         return inputs, targets
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The image and the mask of a sample."""
+        return self._pairs[index]
 
 
 @dataclass(frozen=True)
@@ -165,18 +238,31 @@ class MaskFolders:
 def load_masks(request: Request) -> Parts:
     """Training, validation and test pairs."""
     train, validation, test = _folders(request)
-    meaning, pairs = MaskMeaning.of(request.num_classes), find_pairs(train)
-    shape, remarks = common_shape([image for image, _ in pairs], request.input_shape, request.image_size)
-    for _, mask in pairs[:: -(-len(pairs) // _NUM_CHECKED)]:
-        read_mask(mask, (shape[1], shape[2]), meaning)  # other kinds of masks are refused here, not in the first epoch
+    meaning = MaskMeaning.of(request.num_classes)
+    listed = {folders: find_pairs(folders) for folders in (train, validation, test) if folders is not None}
+    checked = Checked.of(listed, request)
+    pairs = {folders: [found[index] for index in checked.kept[folders]] for folders, found in listed.items()}
+    survey_of_images, first = checked.surveys[train], pairs[train][0][0]
+    shape, remarks = common_shape(survey_of_images, first, request.input_shape, request.image_size)
+    if not request.skip_broken:
+        for _, mask in pairs[train][:: -(-len(pairs[train]) // _NUM_CHECKED)]:
+            read_mask(mask, (shape[1], shape[2]), meaning)  # other kinds of masks are refused now, not in an epoch
 
     def source(pairs: Pairs) -> Source:
         num_bytes = int(np.prod(shape)) + np.dtype(meaning.dtype).itemsize * shape[1] * shape[2]
-        return cached(MaskFolderSource(pairs, shape, meaning), num_bytes)
+        found = cached(MaskFolderSource(pairs, shape, meaning), num_bytes)
+        return checked.decoded(found, [image for image, _ in pairs])
 
-    known = {folders: source(find_pairs(folders)) for folders in (validation, test) if folders is not None}
-    others = [known[folders] if folders else None for folders in (validation, test)]  # often the same for both
-    return Parts(source(pairs), others[1], others[0], class_names=meaning.class_names, remarks=tuple(remarks))
+    known = {folders: source(found) for folders, found in pairs.items()}
+    others = [known[folders] if folders else None for folders in (validation, test)]
+    return Parts(
+        known[train],
+        others[1],
+        others[0],
+        class_names=meaning.class_names,
+        remarks=(*remarks, *checked.remarks()),
+        broken=tuple(checked.broken),
+    )
 
 
 def looks_like_masks(folder: Path) -> bool:
@@ -217,11 +303,11 @@ def find_pairs(folders: MaskFolders) -> Pairs:
 
 
 def _folders(request: Request) -> tuple[MaskFolders, MaskFolders | None, MaskFolders | None]:
-    """The folders of training, validation and test; a validation part serves for test too."""
+    """The folders of training, validation and test."""
     above = split_folders(request)
     train = locate(above.train)
     validation, test = (locate(folder) if folder else None for folder in (above.validation, above.test))
     inner = {part: next(filter(None, map(train.below, names)), None) for part, names in PART_NAMES.items()}
     if inner["train"] is None or list_images(train.images):
         return train, validation, test
-    return inner["train"], inner["validation"], test or inner["test"] or inner["validation"]
+    return inner["train"], inner["validation"], test or inner["test"]

@@ -14,6 +14,7 @@ from ringlet.component import Component, Problem, Registry, option, required
 from ringlet.data import binary_files, normalization
 from ringlet.data.normalization import Normalization
 from ringlet.data.requests import Parts, Request
+from ringlet.data.source import Task
 from ringlet.errors import DataError, UsageError
 
 TEN_DIGITS = tuple(str(digit) for digit in range(10))
@@ -55,6 +56,9 @@ class DatasetFormat(Component, ABC):
         lt=1,
     )
     test_as_validation: bool = option(False, "validate on the test data")
+    normalization: Literal["auto", "imagenet", "symmetric"] = option(
+        "auto", "of inputs: the data set's, ImageNet's mean and deviation per colour, or values from -1 to 1"
+    )
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -272,9 +276,10 @@ class Idx(OwnFiles):
 
 @final
 class Npz(OwnFiles):
-    """an npz file with images and labels or masks"""
+    """an npz file with images or features, and classes, labels, masks or values"""
 
     name: ClassVar[str] = "npz"
+    targets: Task | None = option(None, "what the targets are; default: what they look like, which a remark says")
 
     def load(self, request: Request) -> Parts:
         """One file with several arrays, or one for training and one for test."""
@@ -283,12 +288,18 @@ class Npz(OwnFiles):
         return load_parts(request)
 
 
+class Pictures(OwnFiles):
+    """Files of images, which are brought to one size when they are read."""
+
+    sizes_itself: ClassVar[bool] = True
+    skip_broken: bool = option(False, "leave out images that cannot be read; all are decoded once to find them")
+
+
 @final
-class Folder(OwnFiles):
+class Folder(Pictures):
     """image files: a folder per class, or images with masks"""
 
     name: ClassVar[str] = "folder"
-    sizes_itself: ClassVar[bool] = True
 
     def load(self, request: Request) -> Parts:
         """From the folder."""
@@ -298,18 +309,49 @@ class Folder(OwnFiles):
 
 
 @final
-class Masks(OwnFiles):
+class Masks(Pictures):
     """image files with mask files"""
 
     name: ClassVar[str] = "masks"
     task: ClassVar[Literal["classification", "segmentation", "either"]] = "segmentation"
-    sizes_itself: ClassVar[bool] = True
 
     def load(self, request: Request) -> Parts:
         """From the folder."""
         from ringlet.data.folders import load_masks
 
         return load_masks(request)
+
+
+@final
+class Table(OwnFiles):
+    """a CSV, Parquet or Arrow file: a row per sample"""
+
+    name: ClassVar[str] = "table"
+    task: ClassVar[Literal["classification", "segmentation", "either"]] = "classification"
+    target: tuple[str, ...] | None = option(None, "columns to be predicted, comma-separated", min_length=1)
+    targets: Task | None = option(None, "what the targets are; default: what they look like, which a remark says")
+    ignore: tuple[str, ...] = option((), "columns that are left out, comma-separated")
+    missing: Literal["refuse", "impute"] = option(
+        "refuse", "missing values: refuse, or impute (the mean of numbers, no text of texts)"
+    )
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """One name stands for a list of one."""
+        values = super().prepare(values)
+        lists = {
+            name: tuple(value.split(",")) for name, value in values.items() if name in _LISTS and isinstance(value, str)
+        }
+        return {**values, **lists}
+
+    def load(self, request: Request) -> Parts:
+        """From one file, from one for training and one for test, or from a folder with train, val and test."""
+        from ringlet.data.tables import load_table
+
+        return load_table(request, self.target or (), self.ignore, impute=self.missing == "impute")
+
+
+_LISTS = ("target", "ignore")
 
 
 def _load_idx(request: Request, classes: int | None, names: tuple[str, ...], constants: Normalization) -> Parts:

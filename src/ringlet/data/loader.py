@@ -11,15 +11,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data.augmentation import Augmentation
 from ringlet.data.normalization import Normalization
-from ringlet.data.partition import PARTITIONS, Cut
-from ringlet.data.source import Indices, Source
+from ringlet.data.partition import PARTITIONS, Cut, bounds
+from ringlet.data.source import Indices, Samples, Source, weights_of
 from ringlet.errors import ConfigError, DataError, UnknownNameError
 from ringlet.forks import Owner
 
@@ -42,12 +42,13 @@ class Batch:
     """This rank's share of one global batch, ready for a replica: the rows of its shards, one after the other."""
 
     inputs: NDArray[Any]  # (n, *input_shape), floating, normalised and augmented
-    targets: NDArray[Any]  # int64 classes (n,) or (n, H, W), or floating masks (n, 1, H, W)
+    targets: NDArray[Any]  # as the source has them (see Source), or shares of classes (n, K, …) of mixed samples
     indices: Indices  # which samples of the source these are
     epoch: int
     step_in_epoch: int
     num_global: int  # samples of the whole global batch, over all ranks
     pieces: tuple[Piece, ...]  # which rows belong to which shard
+    weights: NDArray[Any] | None = None  # (n,) how much each sample counts in the loss; None: all the same
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -95,6 +96,7 @@ class BatchLoader:
         num_copies = num_shards if partition == "replicated" else 1  # a block of its own, all samples long, per shard
         self._cut = Cut(len(source) * num_copies, global_batch_size, num_shards, partition != "shuffled")
         self._shards = _checked_shards(shards, num_shards)
+        self._pool = _Pool(source, num_shards if partition == "contiguous" else 1)
         self.seed = seed
         self.dtype = dtype
         self.global_batch_size = global_batch_size
@@ -141,7 +143,7 @@ class BatchLoader:
         indices = np.concatenate(parts) % len(self._source)
         inputs, targets = self._source.read(indices)
         if self._augmentation is not None:
-            inputs, targets = self._augmentation.apply((inputs, targets), indices, self.seed, epoch)
+            inputs, targets = self._augmentation.apply((inputs, targets), indices, self.seed, epoch, self._pool)
         if targets.dtype.kind == "f":
             targets = targets.astype(self.dtype, copy=False)
         ends = np.cumsum([len(part) for part in parts]).tolist()
@@ -149,7 +151,29 @@ class BatchLoader:
             Piece(shard, end - len(part), end) for shard, part, end in zip(self._shards, parts, ends, strict=True)
         )
         inputs = self._normalization.apply(inputs, self.dtype)
-        return Batch(inputs, targets, indices, epoch, step, self._cut.num_global(step), pieces)
+        weights = weights_of(self._source, indices)
+        return Batch(inputs, targets, indices, epoch, step, self._cut.num_global(step), pieces, weights)
+
+
+@final
+class _Pool:
+    """Partners of samples that are mixed: any of the source, or of the block that contiguous shards keep to."""
+
+    def __init__(self, source: Source, num_blocks: int) -> None:
+        self._source = source
+        self.num_classes = source.num_classes
+        starts = [bounds(len(source), block, num_blocks)[0] for block in range(num_blocks)]
+        self._starts, self._ends = np.array(starts), np.array([*starts[1:], len(source)])
+
+    def partners(self, indices: Indices, uniform: NDArray[np.float64]) -> Indices:
+        """A sample of the same block for each, by numbers in [0, 1)."""
+        blocks = np.searchsorted(self._ends, indices, side="right")
+        starts, ends = self._starts[blocks], self._ends[blocks]
+        return np.asarray(starts + (uniform * (ends - starts)).astype(np.int64), np.int64)
+
+    def read(self, indices: Indices) -> Samples:
+        """The samples of the source."""
+        return self._source.read(indices)
 
 
 class _Maker:

@@ -4,13 +4,16 @@ An array that is stored uncompressed is memory-mapped in place; a deflated one i
 size was checked against the archive. Python objects are refused: no file can run code.
 
 Keys (upper or lower case): inputs ``x``, ``images``, ``data`` or ``inputs``; targets ``y``, ``labels`` or ``targets``,
-or ``masks`` for segmentation. With ``_train``/``_test``/``_val`` after or ``train_``/``test_``/``val_`` before, one
-file holds all parts; without, it holds one.
+or ``masks`` for segmentation; how much samples count in the loss ``w``, ``weights`` or ``sample_weights``. With
+``_train``/``_test``/``_val`` after or ``train_``/``test_``/``val_`` before, one file holds all parts; without, it
+holds one.
 
 Layout of inputs: (n, h, w) are images of one channel. Of four axes, the one of length 1, 3 or 4 is the channel; when
 both the second and the last qualify or neither does, the second is (NCHW), unless ``input_shape`` says otherwise.
-(n, f) are plain features. Targets: integers (n,) or (n, 1) are classes; (n, k) is one-hot, and rows with several ones
-are refused; (n, h, w), (n, 1, h, w) or (n, h, w, 1) are masks: see :mod:`ringlet.data.masks`.
+(n, f) are plain features. Targets: integers (n,) or (n, 1) are classes; rows (n, k) of zeros and a single one are
+classes, too, of zeros and any number of ones labels; whole (n, h, w), (n, 1, h, w) or (n, h, w, 1) are masks
+(:mod:`ringlet.data.masks`); other floats are values to predict, (n,) or (n, k), or (n, k, h, w) for every pixel. What
+could be several things is decided by the option ``targets``.
 """
 
 from __future__ import annotations
@@ -191,7 +194,8 @@ def _parse_header(stream: bounded.Stream, what: str, size: int) -> tuple[np.dtyp
 
 # -- sources: which axis is which, and what the targets mean ----------------------------------------------------------
 _CHANNELS = (1, 3, 4)
-_ONE_HOT_ROWS = 65_536
+_ROWS = 65_536
+_WEIGHT_KEYS = ("w", "weights", "sample_weights", "sample_weight")
 
 
 class MaskedArraySource:
@@ -238,8 +242,8 @@ def as_classes(targets: NDArray[Any], what: str) -> NDArray[Any]:
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if targets.ndim == 2:
-        starts = range(0, len(targets), _ONE_HOT_ROWS)
-        return np.concatenate([_hot(targets[start : start + _ONE_HOT_ROWS], start, what) for start in starts])
+        starts = range(0, len(targets), _ROWS)
+        return np.concatenate([_hot(targets[start : start + _ROWS], start, what) for start in starts])
     if targets.ndim != 1:
         raise DataError(f"{what}: targets of shape {targets.shape}: expected classes (n,), one-hot (n, k) or masks")
     if targets.dtype.kind == "f" and np.array_equal(targets, np.rint(targets)):
@@ -261,29 +265,135 @@ def _hot(rows: NDArray[Any], first: int, what: str) -> NDArray[np.int64]:
     if (values == 1).all():
         raise DataError(
             f"{what}: row {first + wrong[0]} has {counts[wrong[0]]} ones: expected one-hot rows with a single 1. "
-            "Several labels for a sample (multi-label training) are not supported yet: give one class each, (n,)"
+            "Rows of several labels are multilabel: give targets = multilabel, or leave it out"
         )
     raise DataError(
         f"{what}: targets of {rows.shape[1]} columns with values such as {values[values != 1].flat[0]}: expected "
-        "one-hot rows, 0 with a single 1, or classes as integers (n,)"
+        "one-hot rows, 0 with a single 1, or classes as integers (n,). Values to predict are floats (targets = "
+        "regression)"
     )
 
 
-def make_source(file: NpzFile, keys: tuple[str, str], request: Request, num_classes: int | None) -> Source:
-    """The source made of two arrays of a file."""
+def task_of(targets: NDArray[Any], key: str) -> Task:
+    """What targets look like: see the module."""
+    if "mask" in key:
+        return "segmentation"
+    if targets.ndim >= 3:
+        spare = targets.ndim == 4 and 1 not in (targets.shape[1], targets.shape[3])
+        return "regression" if targets.dtype.kind == "f" and (spare or not _is_whole(targets)) else "segmentation"
+    if targets.ndim == 2 and targets.shape[1] > 1:
+        return _task_of_rows(targets)
+    return "regression" if targets.dtype.kind == "f" and not _is_whole(targets) else "classification"
+
+
+def _task_of_rows(rows: NDArray[Any]) -> Task:
+    """Classes if every row is one-hot, labels if all values are 0 or 1, values of floats to predict otherwise."""
+    task: Task = "classification"
+    for start in range(0, len(rows), _ROWS):
+        part = rows[start : start + _ROWS]
+        is_set = part != 0
+        if not (part[is_set] == 1).all():
+            one_value = (np.count_nonzero(is_set, axis=1) == 1).all() and len(np.unique(part[is_set])) == 1
+            if rows.dtype.kind == "f" and not one_value:
+                return "regression"
+        elif (np.count_nonzero(is_set, axis=1) != 1).any():
+            task = "multilabel"
+    return task
+
+
+def _is_whole(targets: NDArray[Any]) -> bool:
+    """Whether all numbers are whole, looked at in parts."""
+    starts = range(0, len(targets), 4096)
+    return all(bool((targets[s : s + 4096] == np.rint(targets[s : s + 4096])).all()) for s in starts)
+
+
+def as_labels(targets: NDArray[Any], what: str) -> NDArray[np.float32]:
+    """Rows (n, k) of zeros and ones as float32."""
+    rows = targets[:, None] if targets.ndim == 1 else targets
+    if rows.ndim != 2 or not ((rows == 0) | (rows == 1)).all():
+        raise DataError(f"{what}: targets of shape {targets.shape}: expected labels (n, k), each 0 or 1")
+    return rows.astype(np.float32)
+
+
+def as_values(targets: NDArray[Any], images: NDArray[Any], what: str) -> NDArray[np.float32]:
+    """Values (n, k), or (n, k, h, w) for every pixel, as float32; every one finite."""
+    values = targets[:, None] if targets.ndim in (1, 3) else targets
+    if values.ndim == 4 and values.shape[2:] != images.shape[2:] and values.shape[1:3] == images.shape[2:]:
+        values = np.moveaxis(values, 3, 1)
+    if values.dtype.kind not in "biuf" or values.ndim not in (2, 4):
+        raise DataError(f"{what}: targets of shape {targets.shape} and type {targets.dtype}: expected numbers (n, k)")
+    if values.ndim == 4 and values.shape[2:] != images.shape[2:]:
+        raise DataError(f"{what}: values of shape {targets.shape[1:]} for images of shape {images.shape[1:]}")
+    values = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    if len(bad):
+        raise DataError(f"{what}: the target at index {bad[0]} is not finite ({len(bad)} of {len(values)} are not)")
+    return values
+
+
+def make_source(file: NpzFile, keys: tuple[str, str], request: Request, like: Source | None = None) -> Source:
+    """The source made of two arrays of a file, and of a third if it weighs samples; ``like`` is the training part."""
     input_key, target_key = keys
     images = with_channels_first(file.array(input_key), request.input_shape, f"{file.path}[{input_key}]")
     targets, what = file.array(target_key), f"{file.path}[{target_key}]"
     if len(images) != len(targets):
         raise DataError(f"{what}: {len(targets)} targets for {len(images)} inputs: expected as many")
-    if targets.ndim >= 3 or "mask" in target_key:
-        masks = with_channels_first(targets, (1, *images.shape[2:]), what)
-        if masks.shape[1:] != (1, *images.shape[2:]):
-            raise DataError(f"{what}: masks of shape {targets.shape[1:]} for images of shape {images.shape[1:]}")
-        return MaskedArraySource(images, masks, MaskMeaning.of(request.num_classes), what)
-    classes = as_classes(targets, what)
-    known = num_classes or _count_classes(targets, classes, what)
-    return ArraySource(images, check_labels(classes, known, what), known)
+    task = like.task if like is not None else request.task or task_of(targets, target_key)
+    weights = _weights(file, target_key, len(images))
+    if task == "segmentation":
+        return _masked(images, targets, request, what, weights)
+    if task == "classification":
+        classes = as_classes(targets, what)
+        known = (None if like is None else like.num_classes) or request.num_classes
+        known = known or _count_classes(targets, classes, what)
+        return ArraySource(images, check_labels(classes, known, what), known, weights=weights)
+    values = as_labels(targets, what) if task == "multilabel" else as_values(targets, images, what)
+    if like is not None and values.shape[1] != like.num_classes:
+        raise DataError(f"{what}: {values.shape[1]} columns, but the training part has {like.num_classes}")
+    return ArraySource(images, values, values.shape[1], task, weights)
+
+
+def _masked(
+    images: NDArray[Any], targets: NDArray[Any], request: Request, what: str, weights: NDArray[np.float32] | None
+) -> Source:
+    if weights is not None:
+        raise DataError(f"{what}: weights of samples are not known for masks: leave them out, or give class_weights")
+    masks = with_channels_first(targets, (1, *images.shape[2:]), what)
+    if masks.shape[1:] != (1, *images.shape[2:]):
+        raise DataError(f"{what}: masks of shape {targets.shape[1:]} for images of shape {images.shape[1:]}")
+    return MaskedArraySource(images, masks, MaskMeaning.of(request.num_classes), what)
+
+
+def _weights(file: NpzFile, target_key: str, num_samples: int) -> NDArray[np.float32] | None:
+    """The weights that stand beside these targets, if the file has any: ``w_train`` beside ``y_train``."""
+    part = next((ends for ends in _SUFFIXES.values() if any(end in target_key.split("_") for end in ends)), None)
+    ends = part or ()
+    wanted = [key for name in _WEIGHT_KEYS for end in ends for key in (f"{name}_{end}", f"{end}_{name}")]
+    key = next((key for key in wanted or _WEIGHT_KEYS if key in file.keys), None)
+    if key is None:
+        return None
+    weights, what = file.array(key), f"{file.path}[{key}]"
+    if weights.shape != (num_samples,) or weights.dtype.kind not in "biuf":
+        raise DataError(f"{what}: shape {weights.shape}, type {weights.dtype}: expected numbers ({num_samples},)")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(f"{what}: expected finite numbers of at least 0")
+    return weights.astype(np.float32)
+
+
+def _remarks(source: Source, dtype: np.dtype[Any], request: Request) -> tuple[str, ...]:
+    """What the targets were taken for, where it was not said and they could be something else."""
+    if (
+        request.task is not None
+        or source.task == "segmentation"
+        or (source.task == "classification" and dtype.kind != "f")
+    ):
+        return ()
+    what = {
+        "classification": f"{source.num_classes} classes, since all are whole numbers",
+        "multilabel": f"{source.num_classes} labels that do not exclude each other",
+        "regression": f"{source.num_classes} value{'s' * (source.num_classes != 1)} to predict",
+    }[source.task]
+    return (f"the targets are taken for {what} ({source.task}): give task if they are something else",)
 
 
 def _count_classes(targets: NDArray[Any], classes: NDArray[Any], what: str) -> int:
@@ -307,18 +417,20 @@ def load_parts(request: Request) -> Parts:
             f"{train_path} holds {', '.join(file.keys)[:200] or 'no arrays'}: expected keys such as images and labels, "
             "x and y, images and masks, or x_train, y_train, x_test and y_test"
         )
-    train = make_source(file, keys, request, request.num_classes)
-    classes = train.num_classes if train.task == "classification" else None
-    test = _other(file if test_path == train_path else NpzFile(test_path), "test", test_path, request, classes)
-    validation = _other(file, "validation", train_path, request, classes)
+    train = make_source(file, keys, request)
+    test = _other(file if test_path == train_path else NpzFile(test_path), "test", test_path, request, train)
+    validation = _other(file, "validation", train_path, request, train)
     is_bytes = file.header(keys[0])[0] == np.uint8
-    return Parts(train, test, validation, normalization=BYTES if is_bytes else Normalization())
+    constants = BYTES if is_bytes else Normalization()
+    return Parts(
+        train, test, validation, normalization=constants, remarks=_remarks(train, file.header(keys[1])[0], request)
+    )
 
 
-def _other(file: NpzFile, part: Part, path: Path, request: Request, classes: int | None) -> Source | None:
+def _other(file: NpzFile, part: Part, path: Path, request: Request, train: Source) -> Source | None:
     keys = file.find(part)
     if keys is None and part == "test" and request.test_path == path and path != request.train_path:
         keys = file.find(None)
         if keys is None:
             raise DataError(f"no test data in {path}: expected keys such as x and y, or x_test and y_test")
-    return make_source(file, keys, request, classes) if keys else None
+    return make_source(file, keys, request, train) if keys else None

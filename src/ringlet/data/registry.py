@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from ringlet import plugins
 from ringlet.data import partition
+from ringlet.data.balance import imbalance
 from ringlet.data.formats import DATASETS, DatasetFormat
+from ringlet.data.normalization import IMAGENET, SYMMETRIC, Normalization
 from ringlet.data.requests import Dataset, Parts, Request
 from ringlet.data.source import ResizedSource, Source, SubsetSource, labels_of
+from ringlet.data.table_schema import Schema
 from ringlet.errors import ConfigError
 
 _DEFAULT_SPLIT = 0.1
@@ -26,6 +29,7 @@ def load_dataset(
     num_classes: int | None = None,
     seed: int = 0,
     stratified: bool = True,
+    table: Schema | None = None,
     **options: Any,
 ) -> Dataset:
     """A data set by name (see :func:`dataset_names`), or ``KIND:PATH`` with KIND npz, folder, masks, idx, imagenet ….
@@ -40,6 +44,8 @@ def load_dataset(
     part serves if there is one; otherwise validation is None. With None it serves too, and without one a tenth is held
     out. Of people's own files each class is held out in proportion and keeps at least one sample for training, unless
     ``stratified`` is False; samples of other data sets are chosen from all alike.
+
+    ``table`` is the schema of a model that the rows of a table are meant for: its columns, texts and classes.
     """
     if isinstance(name, str):
         options = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
@@ -59,24 +65,45 @@ def load_dataset(
         num_samples=chosen.num_samples,
         seed=seed,
         image_size=None if chosen.image_size is None else (chosen.image_size[0], chosen.image_size[1]),
+        table=table,
+        skip_broken=getattr(chosen, "skip_broken", False),
+        task=getattr(chosen, "targets", None),
     )
     parts = chosen.load(request)
     if not isinstance(parts, Parts):
         raise plugins.not_a("datasets", chosen.name, "a format whose load gives Parts")
+    return assembled(parts, chosen, request, label, stratified=stratified and chosen.origin == "your files")
+
+
+def assembled(parts: Parts, chosen: DatasetFormat, request: Request, label: str, *, stratified: bool) -> Dataset:
+    """The data set made of the parts that were found: limited, resized, checked and split as ``chosen`` says."""
     limited = _resized(_limited(parts, request), chosen, request)
     _check_shape(limited.train, request)
-    labels = labels_of(limited.train) if stratified and chosen.origin == "your files" else None
-    train, validation = _with_validation(limited, seed, chosen.validation_split, chosen.test_as_validation, labels)
+    labels = labels_of(limited.train) if stratified else None
+    train, validation = _with_validation(
+        limited, request.seed, chosen.validation_split, chosen.test_as_validation, labels
+    )
+    normalization = limited.normalization if limited.fit is None else limited.fit(train)
+    table = limited.table
+    if table is not None and limited.fit is not None:
+        table = replace(table, fill=normalization.mean)
     return Dataset(
         label,
         train,
         validation,
         limited.test,
         limited.class_names,
-        limited.normalization,
-        limited.remarks,
+        _normalization(chosen, limited) if chosen.normalization != "auto" else normalization,
+        (*limited.remarks, *_imbalance(train, limited.class_names)) if stratified else limited.remarks,
         is_stratified=labels is not None and train is not limited.train,
+        channels=limited.channels,
+        table=table,
     )
+
+
+def _imbalance(train: Source, class_names: tuple[str, ...]) -> list[str]:
+    labels = labels_of(train)
+    return [] if labels is None else imbalance(np.bincount(labels).tolist(), class_names)
 
 
 def _set(options: dict[str, Any]) -> dict[str, Any]:
@@ -114,10 +141,27 @@ def _limited(parts: Parts, request: Request) -> Parts:
 def _resized(parts: Parts, chosen: DatasetFormat, request: Request) -> Parts:
     if request.image_size is None or chosen.sizes_itself:
         return parts
-    train = ResizedSource(parts.train, request.image_size)
-    test = ResizedSource(parts.test, request.image_size) if parts.test else None
-    validation = ResizedSource(parts.validation, request.image_size) if parts.validation else None
-    return replace(parts, train=train, test=test, validation=validation)
+    size = request.image_size
+
+    def resized(source: Source) -> Source:
+        return source if source.input_shape[1:] == size else ResizedSource(source, size)
+
+    test, validation = (None if source is None else resized(source) for source in (parts.test, parts.validation))
+    return replace(parts, train=resized(parts.train), test=test, validation=validation)
+
+
+def _normalization(chosen: DatasetFormat, parts: Parts) -> Normalization:
+    """The data set's own, or one by name of values that its scale brings to 0 … 1."""
+    if chosen.normalization == "auto":
+        return parts.normalization
+    named = IMAGENET if chosen.normalization == "imagenet" else SYMMETRIC
+    channels = parts.train.input_shape[0]
+    if len(named.mean) not in (1, channels):
+        raise ConfigError(
+            f"normalization = {chosen.normalization} is for {len(named.mean)} channels, '{chosen.label}' has "
+            f"{channels}: leave it out, or give symmetric"
+        )
+    return replace(named, scale=parts.normalization.scale)
 
 
 def _check_shape(source: Source, request: Request) -> None:

@@ -6,14 +6,18 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
+from ringlet.data.broken import Broken
 from ringlet.data.cache import dataset_directory, located
 from ringlet.data.normalization import BYTES, Normalization
-from ringlet.data.source import Source, Task
+from ringlet.data.source import Source, Task, weights_of
+from ringlet.data.table_schema import Schema
+from ringlet.data.values import Channels
 from ringlet.errors import DataError, UsageError
 
 
@@ -30,6 +34,11 @@ class Request:
     num_samples: int | None = None
     seed: int = 0
     image_size: tuple[int, int] | None = None
+    table: Schema | None = None
+    """That of a model which the rows of a table are meant for."""
+    skip_broken: bool = False
+    task: Task | None = None
+    """What the targets are; None: what they look like."""
 
     def __post_init__(self) -> None:
         """Addresses of object stores become paths in the cache."""
@@ -69,6 +78,12 @@ class Parts:
     normalization: Normalization = BYTES
     complete: bool = False
     remarks: tuple[str, ...] = ()
+    broken: tuple[Broken, ...] = ()
+    """Files of samples that were left out."""
+    fit: Callable[[Source], Normalization] | None = None
+    """Makes the normalisation of the samples that are trained on, once it is known which these are."""
+    channels: Channels = "first"
+    table: Schema | None = None
 
 
 Loader: TypeAlias = Callable[[Request], Parts]
@@ -90,7 +105,7 @@ WHAT_IS_INSIDE = {
 
 @dataclass(frozen=True)
 class SplitFolders:
-    """The folder of each part. A validation folder serves for test too when there is no test folder."""
+    """The folder of each part; None where there is none: validation data are not test data."""
 
     train: Path
     validation: Path | None
@@ -109,7 +124,7 @@ def split_folders(request: Request) -> SplitFolders:
     if request.test_path is not None:
         test = subfolder(test_base, _TEST) or subfolder(test_base, _VALIDATION) or test_base
     else:
-        test = (subfolder(base, _TEST) if train else None) or validation
+        test = subfolder(base, _TEST) if train else None
     return SplitFolders(train or base, validation, test)
 
 
@@ -138,6 +153,10 @@ class Dataset:
     remarks: tuple[str, ...] = ()
     is_stratified: bool = False
     """Whether the validation part was held out of the training part class by class."""
+    channels: Channels = "first"
+    """Where arrays that a program has given have their channels; sources always give them first."""
+    table: Schema | None = None
+    """How rows of a table become inputs; None if the data are no table."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -146,13 +165,27 @@ class Dataset:
 
     @property
     def task(self) -> Task:
-        """Classification or segmentation."""
+        """What the targets are."""
         return self.train.task
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; 1 for a binary segmentation."""
+        """Number of classes, labels or values; 1 for a binary segmentation."""
         return self.train.num_classes
+
+    @cached_property
+    def output_shape(self) -> tuple[int, ...]:
+        """What a network must give for one sample: ``(K,)``, or ``(K, H, W)`` where every pixel has a target."""
+        if self.task == "segmentation":
+            return (self.num_classes, *self.input_shape[1:])
+        if self.task == "regression":
+            return tuple(self.train.read(np.zeros(1, np.int64))[1].shape[1:])
+        return (self.num_classes,)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every pixel has a target."""
+        return len(self.output_shape) == 3
 
     def fingerprint(self) -> str:
         """SHA-256 over name, sizes, shapes and up to 64 evenly spaced samples of each part.
@@ -168,6 +201,7 @@ class Dataset:
             digest.update(json.dumps(about).encode())
             picks = np.unique(np.linspace(0, len(source) - 1, _FINGERPRINT_SAMPLES).astype(np.int64))
             for index in picks:
-                for values in source.read(np.array([index])):
+                weights = weights_of(source, np.array([index]))
+                for values in (*source.read(np.array([index])), *(() if weights is None else (weights,))):
                     digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()

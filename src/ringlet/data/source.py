@@ -5,23 +5,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.errors import DataError
 
-Task: TypeAlias = Literal["classification", "segmentation"]
+Task: TypeAlias = Literal["classification", "multilabel", "segmentation", "regression"]
+TASKS: tuple[Task, ...] = get_args(Task)
 Indices: TypeAlias = NDArray[np.int64]
 Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+Weights: TypeAlias = NDArray[np.float32]
 
 
 class Source(Protocol):
     """Samples by index. Reads are thread-safe and touch only what was asked for.
 
     ``read(indices)`` gives inputs ``(n, *input_shape)``, uint8 or float32, and targets: int64 classes ``(n,)``; for
-    segmentation float32 masks ``(n, 1, H, W)`` in {0, 1} if ``num_classes`` is 1, else int64 classes ``(n, H, W)``.
+    segmentation float32 masks ``(n, 1, H, W)`` in {0, 1} if ``num_classes`` is 1, else int64 classes ``(n, H, W)``; for
+    several labels float32 ``(n, K)`` in {0, 1}; for regression float32 ``(n, K)``, or ``(n, K, H, W)`` per pixel.
+
+    A source may also have ``weights(indices)``, how much each sample counts: float32 ``(n,)``, or None if all count
+    alike (:func:`weights_of`), and ``is_random``, True where reading a sample twice gives different values.
     """
 
     @property
@@ -34,7 +40,7 @@ class Source(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; 1 for a binary segmentation."""
+        """Number of classes, labels or values; 1 for a binary segmentation."""
 
     def __len__(self) -> int: ...
 
@@ -43,15 +49,22 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """Images ``(N, *input_shape)`` and int64 labels ``(N,)`` in memory or memory-mapped."""
+    """Images ``(N, *input_shape)`` and targets, by default int64 classes ``(N,)``, in memory or memory-mapped."""
 
-    task: Task = "classification"
-
-    def __init__(self, images: NDArray[Any], labels: NDArray[np.int64], num_classes: int) -> None:
+    def __init__(
+        self,
+        images: NDArray[Any],
+        labels: NDArray[Any],
+        num_classes: int,
+        task: Task = "classification",
+        weights: Weights | None = None,
+    ) -> None:
         if len(images) != len(labels):
             raise DataError(f"{len(images)} images but {len(labels)} labels: expected as many labels as images")
         self._images = np.asarray(images)
         self._labels = labels
+        self._weights = weights
+        self.task: Task = task
         self.input_shape: tuple[int, ...] = tuple(images.shape[1:])
         self.num_classes = num_classes
         self.values_dtype: np.dtype[Any] = images.dtype
@@ -62,6 +75,10 @@ class ArraySource:
     def read(self, indices: Indices) -> Samples:
         """Gather the rows; foreign byte orders and floating types become float32."""
         return as_inputs(gather(self._images, indices)), self._labels[indices]
+
+    def weights(self, indices: Indices) -> Weights | None:
+        """Those of the rows."""
+        return None if self._weights is None else self._weights[indices]
 
 
 class SubsetSource:
@@ -80,6 +97,10 @@ class SubsetSource:
     def read(self, indices: Indices) -> Samples:
         """Read the mapped samples from the source of the view."""
         return self._source.read(self._indices[indices])
+
+    def weights(self, indices: Indices) -> Weights | None:
+        """Those of the mapped samples."""
+        return weights_of(self._source, self._indices[indices])
 
 
 class JoinedSource:
@@ -117,8 +138,42 @@ class JoinedSource:
         inputs, targets = (np.concatenate([piece[side] for piece in pieces])[back] for side in (0, 1))
         return inputs, targets
 
+    def weights(self, indices: Indices) -> Weights | None:
+        """Those of the parts; samples of a part without weights count 1."""
+        owners = np.searchsorted(self._ends, indices, side="right")
+        found = np.ones(len(indices), np.float32)
+        has_any = False
+        for owner in np.unique(owners).tolist():
+            where = np.flatnonzero(owners == owner)
+            own = weights_of(self._parts[owner], indices[where] - self._start(owner))
+            if own is not None:
+                found[where], has_any = own, True
+        return found if has_any else None
+
     def _start(self, owner: int) -> int:
         return int(self._ends[owner - 1]) if owner else 0
+
+
+def weights_of(source: Source, indices: Indices) -> Weights | None:
+    """How much the samples at ``indices`` count; None where the source says nothing: all alike."""
+    method = getattr(source, "weights", None)
+    return None if method is None else method(indices)
+
+
+def is_random(source: Source) -> bool:
+    """Whether a sample may change from read to read; views ask the source below them."""
+    below = getattr(source, "_source", None)
+    return bool(getattr(source, "is_random", False)) or (below is not None and is_random(below))
+
+
+def files_of(source: Source, index: int) -> tuple[Path, ...]:
+    """The files of one sample, image and mask; none if it has none of its own."""
+    if isinstance(source, SubsetSource):
+        return files_of(source._source, int(source._indices[index]))
+    if isinstance(source, ResizedSource | CachedSource):
+        return files_of(source._source, index)
+    found = getattr(source, "files", None)
+    return () if found is None else tuple(found(index))
 
 
 def labels_of(source: Source) -> NDArray[np.int64] | None:
@@ -186,6 +241,10 @@ class CachedSource:
         inputs, targets = kept
         return inputs[indices], targets[indices]
 
+    def weights(self, indices: Indices) -> Weights | None:
+        """Those of the source."""
+        return weights_of(self._source, indices)
+
     def _keep(self, indices: Indices, samples: Samples) -> Samples:
         with self._lock:
             if self._kept is None:
@@ -231,6 +290,10 @@ class ResizedSource:
         if targets.ndim >= 3:
             targets = targets[..., self._nearest[0][:, None], self._nearest[1]]
         return resized, targets
+
+    def weights(self, indices: Indices) -> Weights | None:
+        """Those of the source."""
+        return weights_of(self._source, indices)
 
 
 def resize_images(images: NDArray[Any], image_size: tuple[int, int]) -> NDArray[Any]:

@@ -1,4 +1,5 @@
-"""What the pictures of a folder have in common, from the beginnings of their files: sizes, colours, transparency.
+"""What the pictures of a folder have in common, from the beginnings of their files: sizes, colours, transparency; and
+which of them cannot be read.
 
 The number of channels follows from all of them, and what must be said before training too. Of very many files, and of
 files in an object store, some are looked at, evenly spread and always the same ones.
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ringlet.data.bounded import open_header
+from ringlet.data.broken import Broken, check_end
 from ringlet.data.cache import RemotePath
 from ringlet.data.images import has_transparency, is_grey, natural_shape, upright_size
 from ringlet.errors import DataError
@@ -25,7 +27,7 @@ _COLOURS = {1: "grey", 3: "colour", 4: "colour with transparency"}
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in ``num_seen`` of ``num_files`` pictures. Files that cannot be read are left to their reader."""
+    """What was found in ``num_seen`` of ``num_files`` pictures."""
 
     num_files: int
     num_seen: int
@@ -33,6 +35,8 @@ class Survey:
     """Width and height of the upright pictures."""
     num_grey: int
     num_transparent: int
+    broken: tuple[Broken, ...] = ()
+    """Files that cannot be read."""
 
     @property
     def channels(self) -> int:
@@ -66,35 +70,37 @@ class Survey:
         return found
 
 
-def survey(paths: Sequence[Path]) -> Survey:
-    """Look at the beginnings of the files."""
-    limit = MAX_REMOTE_FILES if paths and isinstance(paths[0], RemotePath) else MAX_FILES
+def survey(paths: Sequence[Path], *, all_files: bool = False) -> Survey:
+    """Look at the beginnings and ends of the files: of all of them, or of as many as take little time."""
+    is_remote = bool(paths) and isinstance(paths[0], RemotePath)
+    limit = len(paths) if all_files else MAX_REMOTE_FILES if is_remote else MAX_FILES
     picks = np.unique(np.linspace(0, len(paths) - 1, min(limit, len(paths))).astype(np.int64)).tolist()
     sizes: Counter[tuple[int, int]] = Counter()
     num_grey = num_transparent = 0
+    broken = []
     for index in picks:
         try:
             with open_header(paths[index]) as image:
+                check_end(paths[index], image.format)
                 sizes[upright_size(image)] += 1
                 num_grey += is_grey(image)
                 num_transparent += has_transparency(image)
-        except DataError:
-            continue
-    return Survey(len(paths), len(picks), sizes, num_grey, num_transparent)
+        except DataError as error:
+            broken.append(Broken.of(paths[index], error))
+    return Survey(len(paths), len(picks), sizes, num_grey, num_transparent, tuple(broken))
 
 
 def common_shape(
-    paths: Sequence[Path], input_shape: tuple[int, ...] | None, image_size: tuple[int, int] | None
+    found: Survey, first_path: Path, input_shape: tuple[int, ...] | None, image_size: tuple[int, int] | None
 ) -> tuple[tuple[int, ...], list[str]]:
-    """What all images become, and remarks about it.
+    """What all images become, to judge by a survey of them, and remarks about it.
 
     That is ``input_shape``, else the channels that suit all of them, at ``image_size`` or the size of the first.
     """
     if input_shape is not None and (len(input_shape) != 3 or input_shape[0] not in _COLOURS):
         raise DataError(f"images cannot have shape {input_shape}: expected (1, H, W), (3, H, W) or (4, H, W)")
-    found = survey(paths)
     if input_shape is None and (image_size is None or not found.sizes):
-        _, *first = natural_shape(paths[0])  # an error if it cannot be read
+        _, *first = natural_shape(first_path)  # an error if it cannot be read
         shape: tuple[int, ...] = (found.channels, *(image_size or first))
     else:
         shape = input_shape or (found.channels, *(image_size or ()))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ringlet.engines.dropout import step_key
-from ringlet.engines.heads import TargetEncoder, loss_head
+from ringlet.engines.heads import loss_head, module_head, target_layout
 from ringlet.errors import DataError, UsageError
 from ringlet.kernels import load
 from ringlet.kernels.bfloat16 import BFLOAT16, parameter_dtype
 from ringlet.kernels.contract import Floats, Kernels
+from ringlet.losses import Loss
 from ringlet.models.initializers import initial_values
+from ringlet.models.module_spec import ModuleSpec, Network
 from ringlet.models.spec import ModelSpec, ParameterInfo
 from ringlet.timeline import NO_TIMELINE, Timeline
 
@@ -24,6 +27,8 @@ __all__ = ["FlatTensors", "Floats", "OnReady", "Replica", "StepOutput", "Trainin
 
 OnReady = Callable[[int, int], None]
 """Called with ``start, stop`` when these elements of the flat gradients are final."""
+
+FirstValues = Callable[[ParameterInfo, int, DTypeLike], Floats]
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class TrainingPass:
     """Seed, step and shard: the random numbers of this pass follow from them."""
     timeline: Timeline
     on_ready: OnReady | None
+    weights: NDArray[Any] | None = None
+    """Of samples ``(n,)``, checked; None: all count the same."""
 
     @property
     def key(self) -> int:
@@ -88,7 +95,9 @@ class Replica(ABC):
     ``parameters`` may be a foreign flat buffer, for example a shared window: it is used as it is, and
     :meth:`initialize` fills it on request. Without one the parameters are drawn from ``seed``. ``gradients`` may be a
     foreign flat buffer too, for example a row of a shared array; what it held is lost. ``kernels`` are an
-    implementation or its name.
+    implementation or its name. ``loss`` is a :class:`~ringlet.losses.Loss` or the text that names one;
+    ``class_weights`` multiply the losses of classes (:func:`~ringlet.engines.heads.check_class_weights`).
+    ``first_values(tensor, seed, dtype)`` is what a tensor begins with.
 
     With ``dtype`` bfloat16 precision is mixed: ``compute_dtype``, that of activations and their gradients, is bfloat16;
     ``dtype``, that of everything outside a pass, is float32.
@@ -96,38 +105,68 @@ class Replica(ABC):
 
     def __init__(
         self,
-        spec: ModelSpec,
+        spec: ModelSpec | ModuleSpec,
         *,
-        loss: str = "categorical_cross_entropy",
+        loss: str | Loss = "categorical_cross_entropy",
+        class_weights: ArrayLike | None = None,
         local_batch_size: int = 64,
         dtype: DTypeLike = "float32",
         seed: int = 0,
         kernels: Kernels | str | None = None,
         parameters: Floats | None = None,
         gradients: Floats | None = None,
+        first_values: FirstValues = initial_values,
     ) -> None:
-        self.spec = spec
-        self.loss = loss
+        self.spec: Network = spec
         self.local_batch_size = positive("local_batch_size", local_batch_size)
         self.compute_dtype = _floating(dtype)
         self.dtype = parameter_dtype(self.compute_dtype)
         self.kernels = load(kernels) if kernels is None or isinstance(kernels, str) else kernels
-        self.head = loss_head(spec, loss)
-        self.encoder = TargetEncoder(self.head.kind, spec.output_shape, self.dtype)
+        self.head = module_head(spec.activation, loss) if isinstance(spec, ModuleSpec) else loss_head(spec, loss)
+        self.loss = self.head.loss
+        self.encoder = target_layout(self.loss, spec.output_shape, self.dtype, class_weights)
         self.parameters = FlatTensors.allocate(spec.parameters, self.dtype, parameters)
         self.gradients = FlatTensors.allocate(spec.parameters, self.dtype, gradients)
         if gradients is not None:
             _clear(gradients)
         self.state = FlatTensors.allocate(spec.state, self.dtype)
+        self._first_values = first_values
         self.initialize(seed, keep_parameters=parameters is not None)
         self._input_shape = spec.input_shape
+        self.frozen: frozenset[str] = frozenset()
+        """Names of parameters that do not learn: their gradients are zero."""
+        self._frozen_ranges: tuple[slice, ...] = ()
+
+    def freeze(self, names: Set[str]) -> None:
+        """Let these parameters, and no others, not learn: gradients that no one needs are not computed.
+
+        Batch norm with no parameter that learns uses its running statistics in training too, and leaves them.
+        """
+        if names == self.frozen:
+            return
+        if unknown := sorted(names - self.parameters.views.keys()):
+            raise UsageError(f"'{self.spec.name}' has no parameter '{unknown[0]}' to freeze")
+        self.frozen = frozenset(names)
+        starts = accumulate((info.size for info in self.spec.parameters), initial=0)
+        places = zip(self.spec.parameters, starts, strict=False)
+        self._frozen_ranges = tuple(slice(at, at + info.size) for info, at in places if info.name in names)
+        self._apply_freeze()
+
+    @abstractmethod
+    def _apply_freeze(self) -> None:
+        """:attr:`frozen` has changed."""
+
+    def _clear_frozen(self) -> None:
+        """Zeros in the gradients of what is frozen."""
+        for part in self._frozen_ranges:
+            self.gradients.flat[part] = 0
 
     def initialize(self, seed: int, *, keep_parameters: bool = False) -> None:
         """Draw the first parameters from ``seed`` (or keep them as they are) and reset the state."""
         for info in self.spec.state:
-            self.state.views[info.name][...] = initial_values(info, seed, self.dtype)
+            self.state.views[info.name][...] = self._first_values(info, seed, self.dtype)
         for info in () if keep_parameters else self.spec.parameters:
-            self.parameters.views[info.name][...] = initial_values(info, seed, self.dtype)
+            self.parameters.views[info.name][...] = self._first_values(info, seed, self.dtype)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -138,8 +177,10 @@ class Replica(ABC):
         """Forward and backward over checked samples: fills ``outputs`` and the gradients; gives the summed loss."""
 
     @abstractmethod
-    def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
-        """Forward in inference mode: fills ``outputs``, gives the summed loss."""
+    def _evaluate(
+        self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, weights: NDArray[Any] | None = None
+    ) -> float:
+        """Forward in inference mode: fills ``outputs``, gives the summed loss; ``weights (n,)`` are checked."""
 
     @abstractmethod
     def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
@@ -150,6 +191,7 @@ class Replica(ABC):
         inputs: NDArray[Any],
         targets: NDArray[Any],
         *,
+        weights: ArrayLike | None = None,
         scale: float | None = None,
         seed: int = 0,
         step: int = 0,
@@ -159,6 +201,7 @@ class Replica(ABC):
     ) -> StepOutput:
         """A training pass; ``gradients`` become ``scale`` (default one over n) times those of the summed loss.
 
+        ``weights (n,)`` multiply the losses of their samples; the sum is still divided by n, not by theirs.
         Dropout draws from (seed, step, shard) and the layer. An empty batch (a shard without samples) gives zeros and
         changes no state. ``timeline`` is told ``"forward"`` at the start and ``"backward"`` once the loss has
         been computed.
@@ -181,16 +224,20 @@ class Replica(ABC):
             return self._without_samples(timeline, on_ready)
         outputs = self._outputs(num_samples)
         factor = 1.0 / num_samples if scale is None else float(scale)
-        loss_sum = self._train(inputs, targets, outputs, TrainingPass(factor, (seed, step, shard), timeline, on_ready))
+        of_samples = self.encoder.check_weights(weights, num_samples)
+        how = TrainingPass(factor, (seed, step, shard), timeline, on_ready, of_samples)
+        loss_sum = self._train(inputs, targets, outputs, how)
         return StepOutput(loss_sum, num_samples, outputs)
 
-    def evaluate(self, inputs: NDArray[Any], targets: NDArray[Any]) -> StepOutput:
-        """Loss and outputs in inference mode, in chunks of ``local_batch_size``."""
+    def evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], weights: ArrayLike | None = None) -> StepOutput:
+        """Loss and outputs in inference mode, in chunks of ``local_batch_size``; ``weights`` are those of samples."""
         inputs, targets = self._check(inputs, targets)
+        of_samples = self.encoder.check_weights(weights, len(inputs))
         outputs = self._outputs(len(inputs))
         loss_sum = 0.0
         for part in self._chunks(len(inputs)):
-            loss_sum += self._evaluate(inputs[part], targets[part], outputs[part])
+            own = () if of_samples is None else (of_samples[part],)
+            loss_sum += self._evaluate(inputs[part], targets[part], outputs[part], *own)
         return StepOutput(loss_sum, len(inputs), outputs)
 
     def predict(self, inputs: NDArray[Any]) -> Floats:

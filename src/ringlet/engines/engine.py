@@ -7,9 +7,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ringlet.component import Component, Registry, option
+from ringlet.errors import UsageError
 
 if TYPE_CHECKING:
     from ringlet.engines.contract import Replica
+    from ringlet.engines.modules import ModuleReplica
+    from ringlet.losses import Loss
+    from ringlet.models.module_spec import ModuleSpec, Network
     from ringlet.models.spec import ModelSpec
 
 ENGINES: Registry[type[Engine]] = Registry("engine", package="ringlet.engines", group="engines")
@@ -40,7 +44,7 @@ class Engine(Component, ABC):
     )
 
     def activation_bytes(
-        self, spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, *, training: bool = True
+        self, spec: Network, local_batch_size: int, dtype: str, loss: str | Loss, *, training: bool = True
     ) -> int:
         """Activations and their gradients in a training pass, or activations in inference: an estimate.
 
@@ -65,6 +69,14 @@ class Engine(Component, ABC):
         ``device`` is PyTorch's name of one; ``tuning`` is ``"rule"`` where choices must not depend on measurements. A
         framework that is not installed is a :class:`~ringlet.errors.UsageError` that says how to get it.
         """
+
+    def build_module(self, spec: ModuleSpec, *, device: str = "cpu", **options: Any) -> ModuleReplica:
+        """A replica of a module that a program brought, on the engine of its framework; others refuse it."""
+        del device, options
+        raise UsageError(
+            f"engine {self.name} cannot train '{spec.name}', a module of {spec.framework}: leave engine out, or give "
+            f"engine = {spec.framework}"
+        )
 
 
 def create_replica(engine: str, spec: ModelSpec, *, exact: bool = False, **options: Any) -> Replica:

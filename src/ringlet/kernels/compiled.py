@@ -12,14 +12,25 @@ from typing import Any, cast
 
 import numpy as np
 
-from ringlet.kernels import _native
+from ringlet.kernels import spinning
+
+with spinning.bounded():
+    from ringlet.kernels import _native
 from ringlet.kernels.bfloat16 import BFLOAT16
-from ringlet.kernels.contract import KERNELS, Elementwise, Floats, Kernels, PreparedCall
+from ringlet.kernels.contract import KERNELS, Elementwise, Floats, Kernels, Loss, PreparedCall
 
 name = "compiled"
 _reference = Kernels()
+REFERENCE_LOSSES = ("softmax_soft_cross_entropy", "soft_cross_entropy")
+"""Losses without a compiled kernel: NumPy computes them."""
 
 globals().update({kernel: getattr(_native, kernel) for kernel in KERNELS})
+
+
+def loss(kind: Loss, *arrays: Any, **options: Any) -> float:
+    """See the contract."""
+    chosen = _reference.loss if kind in REFERENCE_LOSSES else _native.loss
+    return float(chosen(kind, *arrays, **options))
 
 
 def activation_forward(kind: Elementwise, x: Floats, y: Floats) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ringlet.kernels import compiled
 from ringlet.kernels.bfloat16 import BFLOAT16
-from ringlet.kernels.contract import KERNELS, Elementwise, Kernels, PreparedCall
+from ringlet.kernels.contract import KERNELS, Elementwise, Kernels, Loss, PreparedCall
 
 _reference = Kernels()
 
@@ -24,10 +24,17 @@ class CompiledMixed(Kernels):
     def __init__(self) -> None:
         for kernel in KERNELS:
             setattr(self, kernel, _on_bits(getattr(compiled, kernel)))
+        self.loss = self._loss
         for kernel in ("activation_forward", "activation_backward"):
             setattr(self, kernel, partial(self._activate, kernel))
         for fact in ("instruction_set", "num_threads", "set_num_threads", "scratch_bytes"):
             setattr(self, fact, getattr(compiled, fact))
+
+    def _loss(self, kind: Loss, *arrays: Any, **options: Any) -> float:
+        """One without a compiled kernel takes bfloat16 itself, not its bits."""
+        if kind in compiled.REFERENCE_LOSSES:
+            return _reference.loss(kind, *arrays, **options)
+        return compiled.loss(kind, *map(_bits, arrays), **options)
 
     def _activate(self, kernel: str, /, *arrays: Any, **options: Any) -> None:
         self.prepare(kernel, arrays, options)()

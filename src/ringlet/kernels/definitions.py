@@ -14,6 +14,8 @@ Pair = tuple[int, int]
 Loss = Literal[
     "softmax_cross_entropy",
     "categorical_cross_entropy",
+    "softmax_soft_cross_entropy",
+    "soft_cross_entropy",
     "sigmoid_binary_cross_entropy",
     "binary_cross_entropy",
     "dice",

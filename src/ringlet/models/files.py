@@ -23,6 +23,7 @@ from ringlet.errors import ModelFileError, NewerModelFileError, SpecError, show
 from ringlet.io import jsontext
 from ringlet.io.disk import explain, replacing
 from ringlet.io.safetensors import NAMES, Header, read_arrays, read_header, write_tensors
+from ringlet.models.module_spec import ModuleSpec, Network, network_from_json
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.attributes import Shape
 
@@ -31,6 +32,8 @@ Floats = NDArray[np.floating[Any]]
 FORMAT = "1"
 PREFIX = "ringlet."
 KEY_FORMAT, KEY_SPEC, KEY_DIGEST = "ringlet.format", "ringlet.spec", "ringlet.sha256"
+KEY_MODULE = "ringlet.module"
+"""In a file with nothing but the weights of a module: the description of it."""
 DTYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -40,6 +43,15 @@ class ModelFile:
 
     spec: ModelSpec
     tensors: dict[str, Floats]
+    metadata: dict[str, str]
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """The same of a network that may be a module; then all its tensors are there, of any type."""
+
+    spec: ModelSpec | ModuleSpec
+    tensors: dict[str, NDArray[Any]]
     metadata: dict[str, str]
 
 
@@ -68,21 +80,24 @@ def save_model(
 
 
 def write_model(
-    stream: BinaryIO, spec: ModelSpec, tensors: Mapping[str, Floats], metadata: Mapping[str, str] | None = None
+    stream: BinaryIO,
+    spec: ModelSpec | ModuleSpec,
+    tensors: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write what :func:`save_model` writes to a stream, which must take all it is given."""
+    """Write what :func:`save_model` writes to a stream, which must take all it is given; of a module all tensors."""
     arrays = _check_tensors(spec, tensors)
     header = {KEY_FORMAT: FORMAT, KEY_SPEC: spec.to_json(), **_check_metadata(metadata or {})}
     header[KEY_DIGEST] = _digest(header, arrays)
     write_tensors(stream, arrays, header)
 
 
-def _check_tensors(spec: ModelSpec, tensors: Mapping[str, Floats]) -> dict[str, Floats]:
-    expected = {info.name: info.shape for info in (*spec.parameters, *spec.state)}
+def _check_tensors(spec: ModelSpec | ModuleSpec, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    expected = _expected(spec)
     _check_names(spec, expected, tensors)
     arrays = {name: np.ascontiguousarray(tensors[name]).reshape(np.shape(tensors[name])) for name in sorted(expected)}
     dtypes = {array.dtype for array in arrays.values()}
-    if not dtypes <= set(DTYPES.values()) or len(dtypes) > 1:
+    if isinstance(spec, ModelSpec) and (not dtypes <= set(DTYPES.values()) or len(dtypes) > 1):
         raise ModelFileError(f"tensors must be all float32 or all float64, got {', '.join(sorted(map(str, dtypes)))}")
     for name, array in arrays.items():
         if array.shape != expected[name]:
@@ -90,7 +105,13 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, Floats]) -> dict[str, 
     return arrays
 
 
-def _check_names(spec: ModelSpec, expected: Mapping[str, Shape], given: Mapping[str, object]) -> None:
+def _expected(spec: ModelSpec | ModuleSpec) -> dict[str, Shape]:
+    """The shapes of all tensors of a network."""
+    infos = spec.tensors if isinstance(spec, ModuleSpec) else (*spec.parameters, *spec.state)
+    return {info.name: info.shape for info in infos}
+
+
+def _check_names(spec: Network, expected: Mapping[str, Shape], given: Mapping[str, object]) -> None:
     missing, unknown = sorted(expected.keys() - given), sorted(map(str, given.keys() - expected))
     if missing:
         raise ModelFileError(f"tensor '{missing[0]}' of model '{spec.name}' is missing ({len(missing)} missing in all)")
@@ -124,6 +145,15 @@ def _digest(metadata: Mapping[str, str], arrays: Mapping[str, Floats]) -> str:
 # -- reading ----------------------------------------------------------------------------------------------------------
 def load_model_file(path: str | os.PathLike[str]) -> ModelFile:
     """Read a model file; whatever is wrong with it is a :class:`ModelFileError` that names the file."""
+    found = load_network_file(path)
+    if isinstance(found.spec, ModuleSpec):
+        what = f"'{found.spec.name}', a module of {found.spec.framework}"
+        raise ModelFileError(f"model file {path}: {_of_module(what)}")
+    return ModelFile(found.spec, found.tensors, found.metadata)
+
+
+def load_network_file(path: str | os.PathLike[str]) -> NetworkFile:
+    """The same for files of modules too, which only the program that has the module can use: those of checkpoints."""
     source = Path(path)
     try:
         return _load(source)
@@ -146,19 +176,26 @@ def is_model_file(path: Path) -> bool:
     return True
 
 
-def _load(path: Path) -> ModelFile:
+def _of_module(what: str) -> str:
+    return (
+        f"it holds the weights of {what}, whose code is in the program that trained it. Load them there "
+        "(module.load_state_dict, for PyTorch), or let Trainer.export write a model that needs no program"
+    )
+
+
+def _load(path: Path) -> NetworkFile:
     if not stat.S_ISREG(path.stat().st_mode):
         raise ModelFileError("is not a regular file")
     with path.open("rb") as file:
         header = _read_header(file)
         metadata = _check_own_metadata(header.metadata)
-        spec = ModelSpec.from_json(metadata[KEY_SPEC])
+        spec = network_from_json(metadata[KEY_SPEC])
         _check_entries(spec, header)
         tensors = _read_arrays(file, header)
     if _digest(metadata, tensors) != metadata[KEY_DIGEST]:
         raise ModelFileError("its content does not match its checksum: the file is damaged; use another copy")
     kept = {key: value for key, value in metadata.items() if not key.startswith(PREFIX)}
-    return ModelFile(spec, tensors, kept)
+    return NetworkFile(spec, tensors, kept)
 
 
 def _read_header(file: BufferedReader) -> Header:
@@ -170,7 +207,7 @@ def _read_header(file: BufferedReader) -> Header:
         raise ModelFileError(f"{error}{hint}") from None
 
 
-def _read_arrays(file: BufferedReader, header: Header) -> dict[str, Floats]:
+def _read_arrays(file: BufferedReader, header: Header) -> dict[str, NDArray[Any]]:
     try:
         return read_arrays(file, header)
     except ValueError as error:
@@ -178,6 +215,8 @@ def _read_arrays(file: BufferedReader, header: Header) -> dict[str, Floats]:
 
 
 def _check_own_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    if KEY_MODULE in metadata:
+        raise ModelFileError(_of_module("a module"))
     missing = [key for key in (KEY_FORMAT, KEY_SPEC, KEY_DIGEST) if key not in metadata]
     if missing:
         raise ModelFileError(f"has no '{missing[0]}' in its metadata: it was not written by Ringlet")
@@ -189,14 +228,23 @@ def _check_own_metadata(metadata: dict[str, str]) -> dict[str, str]:
     return metadata
 
 
-def _check_entries(spec: ModelSpec, header: Header) -> None:
-    """The tensors are exactly those of the spec, with their shapes, of one dtype."""
-    expected = {info.name: info.shape for info in (*spec.parameters, *spec.state)}
+def _check_entries(spec: ModelSpec | ModuleSpec, header: Header) -> None:
+    """The tensors are exactly those of the spec, with their shapes, of one dtype or, of a module, of their own."""
+    expected = _expected(spec)
     _check_names(spec, expected, header.entries)
     for name, entry in header.entries.items():
-        if entry.dtype not in DTYPES.values():
+        if isinstance(spec, ModelSpec) and entry.dtype not in DTYPES.values():
             raise ModelFileError(f"tensor '{name}' has dtype '{NAMES[entry.dtype]}', expected {' or '.join(DTYPES)}")
         if entry.shape != expected[name]:
             raise ModelFileError(f"tensor '{name}' has shape {list(entry.shape)}, the network needs {expected[name]}")
-    if len({entry.dtype for entry in header.entries.values()}) > 1:
+    if isinstance(spec, ModuleSpec):
+        _check_types(spec, header)
+    elif len({entry.dtype for entry in header.entries.values()}) > 1:
         raise ModelFileError("mixes float32 and float64 tensors")
+
+
+def _check_types(spec: ModuleSpec, header: Header) -> None:
+    for tensor in spec.tensors:
+        found = header.entries[tensor.name].dtype
+        if str(found) != tensor.dtype:
+            raise ModelFileError(f"tensor '{tensor.name}' has dtype '{found}', the module needs '{tensor.dtype}'")

@@ -150,10 +150,15 @@ class ModelSpec:
             raise UnknownNameError(f"node of model '{self.name}'", name, self._index)
         return self._index[name]
 
-    def layer(self, node: Node, tensors: Mapping[str, Any]) -> Layer:
+    def layer(self, node: Node, tensors: Mapping[str, Any], *, learns: bool = True) -> Layer:
         """A node with its ``tensors`` by role, as other frameworks want to know it."""
         sources = tuple(self.shapes[name] for name in node.inputs)
-        return Layer(node.name, node.op, node.inputs, sources, self.shapes[node.name], node.attributes, tensors)
+        return Layer(node.name, node.op, node.inputs, sources, self.shapes[node.name], node.attributes, tensors, learns)
+
+    def frozen_nodes(self, frozen: Set[str]) -> frozenset[str]:
+        """The nodes with parameters all of which are among ``frozen``, names of parameters."""
+        learning = {info.node for info in self.parameters if info.name not in frozen}
+        return frozenset(info.node for info in self.parameters) - learning
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts and scalars; :meth:`from_dict` gives the spec back."""

@@ -2,7 +2,8 @@
 
 ``network`` makes a functional model of a spec, of the layers that operations have for Keras (the export to Keras takes
 them too), ``losses`` has the losses, ``backends`` compile a pass and differentiate it, ``replica`` runs it all.
-Importing this package does not import Keras; its modules do.
+A model that a program brings is looked at by ``model_spec`` and run by ``model_replica``. Importing this package does
+not import Keras; its modules do.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from ringlet.component import option
 from ringlet.engines.engine import Engine
 from ringlet.errors import UsageError
 from ringlet.libraries import garbage_kept, require
+from ringlet.models.module_spec import ModuleSpec
 from ringlet.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from ringlet.engines.keras.replica import KerasReplica
+    from ringlet.engines.modules import ModuleReplica
 
 BACKENDS = {"tensorflow": "keras", "torch": "torch", "jax": "jax"}
 """Backends that can train, each with the extra of Ringlet that brings it."""
@@ -44,6 +47,16 @@ class Keras(Engine):
         from ringlet.engines.keras.replica import KerasReplica
 
         return KerasReplica(spec, **options)
+
+    def build_module(self, spec: ModuleSpec, *, device: str = "cpu", **options: Any) -> ModuleReplica:
+        """A replica of a Keras model."""
+        if spec.framework != self.name:
+            return super().build_module(spec, device=device, **options)
+        keep_freed_memory()
+        import_keras(options.get("threads"))
+        from ringlet.engines.keras.model_replica import KerasModelReplica
+
+        return KerasModelReplica(spec, **options)
 
 
 def import_keras(threads: int | None = None) -> Any:

@@ -1,5 +1,6 @@
 """The losses of :mod:`ringlet.kernels.reference.losses` in Keras' operations: the same stable forms and divisors.
 
+Other losses, options and weights are a loss's own expression (:mod:`ringlet.losses`).
 Each takes a prediction ``(n, C, …)`` and targets with the samples outermost (classes ``(n, …)`` or values like the
 prediction) and gives the sum over samples of each sample's loss.
 """
@@ -12,18 +13,26 @@ from typing import Any
 
 import keras as typed_keras
 
+from ringlet.engines.heads import Head
 from ringlet.kernels.contract import DICE_SMOOTH
 from ringlet.kernels.reference.losses import PROBABILITY_MARGIN
 
 ops: Any = typed_keras.ops
 """They come without types."""
 
-Loss = Callable[[Any, Any], Any]
+Kernel = Callable[[Any, Any], Any]
 
 
-def loss_function(kind: str) -> Loss:
-    """The loss of this kind: see :class:`ringlet.engines.heads.Head`."""
-    return _LOSSES[kind]
+def loss_function(head: Head) -> Callable[[Any, Any, Any | None], Any]:
+    """The sum of a loss over samples, of prediction, targets and weights or None."""
+    kernel = None if head.kernel is None else _KERNELS[head.kernel]
+
+    def total(prediction: Any, targets: Any, weights: Any | None) -> Any:
+        if kernel is not None and weights is None:
+            return kernel(prediction, targets)
+        return ops.sum(head.loss.tensors(ops, prediction, targets, weights, logits=head.skips_last_node))
+
+    return total
 
 
 def _softmax_cross_entropy(logits: Any, classes: Any) -> Any:
@@ -34,6 +43,14 @@ def _softmax_cross_entropy(logits: Any, classes: Any) -> Any:
 def _categorical_cross_entropy(probabilities: Any, classes: Any) -> Any:
     chosen = _clip(_chosen(probabilities, classes))
     return -ops.sum(ops.log(chosen)) / prod(classes.shape[1:])
+
+
+def _softmax_soft_cross_entropy(logits: Any, shares: Any) -> Any:
+    return -ops.sum(shares * ops.log_softmax(logits, axis=1)) / prod(logits.shape[2:])
+
+
+def _soft_cross_entropy(probabilities: Any, shares: Any) -> Any:
+    return -ops.sum(shares * ops.log(_clip(probabilities))) / prod(probabilities.shape[2:])
 
 
 def _sigmoid_binary_cross_entropy(logits: Any, target: Any) -> Any:
@@ -78,9 +95,11 @@ def _clip(probabilities: Any) -> Any:
     return ops.clip(probabilities, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
-_LOSSES: dict[str, Loss] = {
+_KERNELS: dict[str, Kernel] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "categorical_cross_entropy": _categorical_cross_entropy,
+    "softmax_soft_cross_entropy": _softmax_soft_cross_entropy,
+    "soft_cross_entropy": _soft_cross_entropy,
     "sigmoid_binary_cross_entropy": _sigmoid_binary_cross_entropy,
     "binary_cross_entropy": _binary_cross_entropy,
     "dice": _dice,

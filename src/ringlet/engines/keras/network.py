@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, final
 
 import keras as typed_keras
@@ -29,12 +29,12 @@ class KerasNetwork:
     with the channels last may write beyond their results (seen with 2.13: 1x1, stride 2, 4 channels).
     """
 
-    def __init__(self, spec: ModelSpec, prediction: str, dtype: str) -> None:
+    def __init__(self, spec: ModelSpec, prediction: str, dtype: str, frozen: Set[str] = frozenset()) -> None:
         channels_first = keras.backend.backend() == "torch"
         writer = KerasWriter(keras, dtype, channels_first=channels_first, initializer="zeros")
         self._dtype = writer.dtype
         with writer.layout():
-            self.model = _model(spec, prediction, writer)
+            self.model = _model(spec, prediction, writer, frozen)
         owners = _owners(writer)
         self._trainable = _places(self.model.trainable_variables, owners, [info.name for info in spec.parameters])
         self._statistics = _places(self.model.non_trainable_variables, owners, [info.name for info in spec.state])
@@ -56,7 +56,7 @@ class KerasNetwork:
         return keras.ops.cast(seen[0], self._dtype), keras.ops.cast(seen[-1], self._dtype), new_state
 
 
-def _model(spec: ModelSpec, prediction: str, writer: KerasWriter) -> Any:
+def _model(spec: ModelSpec, prediction: str, writer: KerasWriter, frozen: Set[str]) -> Any:
     """The functional model: images and what is fed in, all channels first, to what the loss reads and the output."""
     images = keras.Input(tuple(spec.input_shape), dtype=writer.dtype)
     values = {spec.nodes[0].name: _permuted(images, (2, 3, 1), writer)}
@@ -67,7 +67,8 @@ def _model(spec: ModelSpec, prediction: str, writer: KerasWriter) -> Any:
         inputs = [values[name] for name in node.inputs]
         if node is spec.nodes[-1] and node.name != prediction:
             writer.policy = writer.dtype  # nothing learns from it, so it is not rounded
-        values[node.name] = node.operation.keras_training(writer, spec.layer(node, roles[node.name]), inputs)
+        layer = spec.layer(node, roles[node.name], learns=node.name not in frozen)
+        values[node.name] = node.operation.keras_training(writer, layer, inputs)
     seen = dict.fromkeys((prediction, spec.nodes[-1].name))
     outputs = [_permuted(values[name], (3, 1, 2), writer) for name in seen]
     return keras.Model([images, *writer.fed], outputs)

@@ -17,6 +17,8 @@ from ringlet.component import option
 from ringlet.engines.engine import Engine
 from ringlet.engines.native.plan import Plan, arena_bytes, compile_plan
 from ringlet.engines.native.replica import NativeReplica
+from ringlet.losses import Loss
+from ringlet.models.module_spec import Network
 from ringlet.models.spec import ModelSpec
 
 __all__ = ["Native", "NativeReplica", "Plan", "compile_plan"]
@@ -34,9 +36,10 @@ class Native(Engine):
     exact: bool = option(False, "only convolution algorithms that round like the direct one (no Winograd)")
 
     def activation_bytes(
-        self, spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, *, training: bool = True
+        self, spec: Network, local_batch_size: int, dtype: str, loss: str | Loss, *, training: bool = True
     ) -> int:
         """The memory of the plan, to the byte."""
+        assert isinstance(spec, ModelSpec), "modules have engines of their own"
         return _arena_bytes(spec, local_batch_size, dtype, loss, training)
 
     def build(self, spec: ModelSpec, *, device: str = "cpu", tuning: str = "measured", **options: Any) -> NativeReplica:
@@ -46,5 +49,5 @@ class Native(Engine):
 
 
 @lru_cache(maxsize=256)
-def _arena_bytes(spec: ModelSpec, local_batch_size: int, dtype: str, loss: str, training: bool) -> int:
+def _arena_bytes(spec: ModelSpec, local_batch_size: int, dtype: str, loss: str | Loss, training: bool) -> int:
     return arena_bytes(spec, local_batch_size, np.dtype(dtype), loss, training=training)

@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.engines.dropout import mix
-from ringlet.engines.heads import TargetEncoder
+from ringlet.engines.heads import Head, TargetEncoder
 from ringlet.kernels.bfloat16 import widen
 from ringlet.kernels.contract import Floats, Kernels
+from ringlet.kernels.reference.losses import loss_by
+from ringlet.kernels.reference.mixed import mixed
 from ringlet.operations.native import Call
 
 Action = Callable[[], object]
@@ -38,6 +40,7 @@ class StepContext:
     inputs: NDArray[Any] = field(default_factory=lambda: np.empty(0))
     targets: NDArray[Any] = field(default_factory=lambda: np.empty(0))
     outputs: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    weights: NDArray[Any] | None = None
     num_samples: int = 0
     scale: float = 1.0
     key: int = 0
@@ -71,12 +74,34 @@ def _bind_targets(_: Kernels, context: StepContext, arrays: Sequence[Any], __: d
 
 
 def _bind_loss(kernels: Kernels, context: StepContext, arrays: Sequence[Any], _: dict[str, Any]) -> Action:
-    function = partial(kernels.loss, *arrays)
+    """The loss's kernel where it has one and nothing is weighted, else its functions of NumPy."""
+    head, prediction, target, dprediction = arrays
+    kernel = None if head.kernel is None else partial(kernels.loss, head.kernel, prediction, target, dprediction)
+    general = partial(_loss_in_numpy, head, prediction, dprediction, context)
+    weighted_classes = context.encoder.class_weights is not None
 
     def run() -> None:
-        context.loss_sum = function(n=context.num_samples, scale=context.scale)
+        if kernel is None or weighted_classes or context.weights is not None:
+            context.loss_sum = general()
+        else:
+            context.loss_sum = kernel(n=context.num_samples, scale=context.scale)
 
     return run
+
+
+_loss_by = mixed(loss_by)
+
+
+def _loss_in_numpy(head: Head, prediction: Floats, dprediction: Floats | None, context: StepContext) -> float:
+    encoder, targets = context.encoder, context.targets
+    weight = encoder.weights(targets, context.weights)
+    target = np.moveaxis(encoder.arranged(targets), 0, -1)
+    weight = None if weight is None else np.moveaxis(weight, 0, -1)
+
+    def values_and_gradient(samples: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        return head.loss.gradient(samples, target, weight, logits=head.skips_last_node)
+
+    return _loss_by(values_and_gradient, prediction, dprediction, n=context.num_samples, scale=context.scale)
 
 
 def _bind_batch_norm(name: str, kernels: Kernels, context: StepContext, arrays: Any, options: dict[str, Any]) -> Action:

@@ -7,12 +7,13 @@ its bytes by lifetime, choose convolution algorithms, bind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ringlet.engines.contract import FlatTensors
 from ringlet.engines.heads import Head, TargetEncoder, loss_head
@@ -22,6 +23,7 @@ from ringlet.engines.native.placement import fuse, place_values
 from ringlet.engines.native.tuning import CONVOLUTIONS, Tuner
 from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.kernels.contract import Kernels
+from ringlet.losses import Loss
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.native import Call, Emitter, FusedNode, NativeNode, Storage, new_tensor
 
@@ -103,8 +105,8 @@ class Plan:
 
     @cached_property
     def prediction(self) -> tuple[Action, ...]:
-        """Evaluation without its last two calls, targets and loss."""
-        return self._bind(self.inference_calls[:-2])
+        """Evaluation without targets and loss."""
+        return self._bind(call for call in self.inference_calls if call[0] not in ("targets", "loss"))
 
     @cached_property
     def training_calls(self) -> tuple[BoundCall, ...]:
@@ -155,20 +157,25 @@ def compile_plan(
     spec: ModelSpec,
     local_batch_size: int,
     dtype: np.dtype[Any],
-    loss: str,
+    loss: str | Loss,
     kernels: Kernels,
     tensors: Tensors,
     *,
+    class_weights: ArrayLike | None = None,
     exact: bool = False,
     tuning: str = "measured",
+    frozen: Set[str] = frozenset(),
 ) -> Plan:
-    """Compile ``spec`` for up to ``local_batch_size`` samples at once, with activations of ``dtype``."""
-    writer = _ProgramWriter(spec, local_batch_size, dtype, loss_head(spec, loss), tensors)
+    """Compile ``spec`` for up to ``local_batch_size`` samples at once, with activations of ``dtype``.
+
+    Gradients of ``frozen`` parameters are not written, and those that only lead to them are not computed.
+    """
+    writer = _ProgramWriter(spec, local_batch_size, dtype, loss_head(spec, loss), tensors, class_weights, frozen)
     return Plan(writer, kernels, exact=exact, tuning=tuning)
 
 
 def arena_bytes(
-    spec: ModelSpec, local_batch_size: int, dtype: np.dtype[Any], loss: str, *, training: bool = True
+    spec: ModelSpec, local_batch_size: int, dtype: np.dtype[Any], loss: str | Loss, *, training: bool = True
 ) -> int:
     """``memory_bytes`` of the plan that :func:`compile_plan` would make; nothing is tuned and no arena is allocated.
 
@@ -187,7 +194,16 @@ def arena_bytes(
 class _ProgramWriter:
     """Emits the symbolic calls of a network."""
 
-    def __init__(self, spec: ModelSpec, lanes: int, dtype: np.dtype[Any], head: Head, tensors: Tensors) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        lanes: int,
+        dtype: np.dtype[Any],
+        head: Head,
+        tensors: Tensors,
+        class_weights: ArrayLike | None = None,
+        frozen: Set[str] = frozenset(),
+    ) -> None:
         self._spec = spec
         self._head = head
         self.dtype = dtype
@@ -198,8 +214,10 @@ class _ProgramWriter:
         self._output = spec.nodes[-1].name
         names = (self._input, *(fused.output for fused in self._nodes))
         self._shapes = {name: (*spec.shapes[name], lanes) for name in names}
-        self._trainable = _trainable_values(self._nodes, {info.node for info in spec.parameters})
-        self.encoder = TargetEncoder(head.kind, spec.output_shape, parameter_dtype(dtype))
+        self._frozen, self._frozen_nodes = frozen, spec.frozen_nodes(frozen)
+        self._trainable = _trainable_values(self._nodes, {info.node for info in spec.parameters} - self._frozen_nodes)
+        wanted = head.loss.targets
+        self.encoder = TargetEncoder(wanted, spec.output_shape, parameter_dtype(dtype), class_weights)
 
     def training_calls(self) -> list[Call]:
         """Pack, forward, outputs, loss, backward."""
@@ -221,14 +239,15 @@ class _ProgramWriter:
         return emit.calls
 
     def _begin(self, *, training: bool) -> tuple[list[NativeNode], Emitter]:
-        nodes = [fused.operation.node(fused, self._shapes, training=training) for fused in self._nodes]
+        nodes = [self._kind(fused, training)(fused, self._shapes, training=training) for fused in self._nodes]
         kept = {self._output, self._head.prediction}
         values = place_values(nodes, self._shapes, self.dtype, kept=kept)
         flat = self.tensors
         read_once = [fused for fused in _read_once(self._nodes) if fused.output not in kept]
         rectified = {fused.output for fused in read_once if fused.relu and fused.operation.takes_relu}
         biases = {fused.output: f"{fused.name}.bias" for fused in read_once if not fused.relu}
-        gradients = flat.gradients.views
+        unread = {name: np.empty_like(flat.gradients.views[name]) for name in self._frozen if training}
+        gradients = flat.gradients.views | unread  # kernels that write several of them have to write them somewhere
         emit = Emitter(
             self.dtype,
             values,
@@ -240,6 +259,10 @@ class _ProgramWriter:
             bias_gradients={value: gradients[name] for value, name in biases.items() if name in gradients},
         )
         return nodes, emit
+
+    def _kind(self, fused: FusedNode, training: bool) -> type[NativeNode]:
+        frozen = fused.operation.frozen_node if training and fused.name in self._frozen_nodes else None
+        return frozen or fused.operation.node
 
     def _emit_forward(self, nodes: Iterable[NativeNode], emit: Emitter) -> None:
         emit.call("pack", emit.values[self._input])
@@ -260,11 +283,13 @@ class _ProgramWriter:
         return replace(emit, dtype=dtype, values=values)
 
     def _emit_loss(self, emit: Emitter, *, backward: bool) -> None:
-        target = new_tensor("targets", *self.encoder.buffer(self._lanes))
         place = emit.target(self._head.prediction) if backward else None
-        emit.call("targets", target)
+        target = None
+        if self._head.kernel is not None:
+            target = new_tensor("targets", *self.encoder.buffer(self._lanes))
+            emit.call("targets", target)
         prediction = emit.values[self._head.prediction]
-        emit.call("loss", self._head.kind, prediction, target, None if place is None else place[0])
+        emit.call("loss", self._head, prediction, target, None if place is None else place[0])
 
 
 def _trainable_values(nodes: Sequence[FusedNode], owners: set[str]) -> frozenset[str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ringlet.engines.contract import Floats, OnReady, Replica, TrainingPass, positive
 from ringlet.engines.native.plan import Plan, Tensors, compile_plan
+from ringlet.engines.threads import AdaptiveThreads
 from ringlet.kernels.contract import Kernels
 from ringlet.models.spec import ModelSpec
 
@@ -24,7 +25,8 @@ class NativeReplica(Replica):
     ones to predict get plans of their own. ``options`` are those of :class:`~ringlet.engines.contract.Replica`.
     ``exact`` leaves out convolution algorithms with coarser rounding. With ``tuning="measured"`` the first use of
     training and of inference may measure convolution algorithms, which then depend on the machine and its number of
-    threads; with ``"rule"`` they follow from the shapes alone: see :mod:`ringlet.engines.native.tuning`.
+    threads; with ``"rule"`` they follow from the shapes alone: see :mod:`ringlet.engines.native.tuning`. Passes in
+    inference mode use one of the threads where that is faster (:mod:`ringlet.engines.threads`).
     """
 
     def __init__(
@@ -45,11 +47,17 @@ class NativeReplica(Replica):
             loss=self.loss,
             kernels=self.kernels.for_activations(self.compute_dtype),
             tensors=Tensors(self.parameters, self.gradients, self.state),
+            class_weights=self.encoder.class_weights,
             exact=exact,
             tuning=tuning,
         )
         self.plan: Plan = self._compile(local_batch_size=self.local_batch_size)
         self._smaller_plans: dict[int, Plan] = {}
+        self._threads_to_evaluate, self._threads_to_predict = (AdaptiveThreads(self.kernels) for _ in range(2))
+
+    def _apply_freeze(self) -> None:
+        """Another plan: what is frozen has no backward pass."""
+        self.plan = self._compile(local_batch_size=self.local_batch_size, frozen=self.frozen)
 
     def prepare(self) -> None:
         """Choose algorithms and bind all calls now instead of at the first step (for honest timing)."""
@@ -60,24 +68,29 @@ class NativeReplica(Replica):
         if plan.needs_key:
             context.key = how.key
         context.scale = how.scale
-        _load(plan, inputs, targets, outputs)
+        self._clear_frozen()  # nothing of the plan writes there, but others may have
+        _load(plan, inputs, targets, outputs, how.weights)
         for action in plan.forward:
             action()
         how.timeline.mark("backward")
         self._run_backward(how.on_ready)
         return context.loss_sum
 
-    def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
-        _load(self.plan, inputs, targets, outputs)
-        for action in self.plan.evaluation:
-            action()
+    def _evaluate(
+        self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, weights: NDArray[Any] | None = None
+    ) -> float:
+        _load(self.plan, inputs, targets, outputs, weights)
+        with self._threads_to_evaluate:
+            for action in self.plan.evaluation:
+                action()
         return self.plan.context.loss_sum
 
     def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
         plan = self._prediction_plan(len(inputs))
         _load(plan, inputs, inputs, outputs)
-        for action in plan.prediction:
-            action()
+        with self._threads_to_predict:
+            for action in plan.prediction:
+                action()
 
     def _prediction_plan(self, num_samples: int) -> Plan:
         """That of ``local_batch_size``, unless more than half of it would be padding. The results are the same."""
@@ -101,9 +114,15 @@ class NativeReplica(Replica):
                 on_ready(start, stop)
 
 
-def _load(plan: Plan, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> None:
+def _load(
+    plan: Plan,
+    inputs: NDArray[Any],
+    targets: NDArray[Any],
+    outputs: Floats,
+    weights: NDArray[Any] | None = None,
+) -> None:
     context = plan.context
-    context.inputs, context.targets, context.outputs = inputs, targets, outputs
+    context.inputs, context.targets, context.outputs, context.weights = inputs, targets, outputs, weights
     context.num_samples = len(inputs)
 
 

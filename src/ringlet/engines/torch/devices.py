@@ -121,6 +121,8 @@ class HostGradients:
         self._targets = as_tensors(flat)
         self._ranges, self._counts, self._groups = _node_ranges(spec)
         self._missing: list[int] = []
+        self._untouched: set[int] = set()
+        """Parameters whose gradient has not come in this pass."""
         self._on_ready: OnReady | None = None
         for index, parameter in enumerate(parameters):
             parameter.register_post_accumulate_grad_hook(partial(self._take, index))  # type: ignore[no-untyped-call]
@@ -128,6 +130,7 @@ class HostGradients:
     def compute(self, loss: Tensor, scale: float, on_ready: OnReady | None) -> None:
         """See :class:`Gradients`."""
         self._missing, self._on_ready = self._counts.copy(), on_ready
+        self._untouched = set(range(len(self._targets)))
         try:
             if loss.requires_grad:
                 (loss * scale).backward()  # type: ignore[no-untyped-call]  # a factor as argument makes it import SymPy
@@ -140,17 +143,17 @@ class HostGradients:
         assert gradient is not None, "the hook runs after the accumulation"
         self._targets[index].copy_(gradient)
         parameter.grad = None
+        self._untouched.discard(index)
         group = self._groups[index]
         self._missing[group] -= 1
         if self._missing[group] == 0 and self._on_ready is not None:
             self._on_ready(*self._ranges[group])
 
     def _fill_rest(self, on_ready: OnReady | None) -> None:
-        """What the loss does not depend on has zeros."""
+        """What the loss does not depend on, and what is frozen, has zeros."""
+        for index in self._untouched:
+            self._targets[index].zero_()
         for group in [group for group, missing in enumerate(self._missing) if missing]:
-            for index, target in enumerate(self._targets):
-                if self._groups[index] == group:
-                    target.zero_()
             if on_ready is not None:
                 on_ready(*self._ranges[group])
 
@@ -167,8 +170,10 @@ class DeviceGradients:
     def compute(self, loss: Tensor, scale: float, on_ready: OnReady | None) -> None:
         """See :class:`Gradients`."""
         if loss.requires_grad:
-            found = torch.autograd.grad(loss * scale, self._parameters, materialize_grads=True, allow_unused=True)
-            self._host.copy_(torch.cat([gradient.flatten() for gradient in found]))
+            learning = [own for own in self._parameters if own.requires_grad]
+            found = iter(torch.autograd.grad(loss * scale, learning, materialize_grads=True, allow_unused=True))
+            whole = [next(found) if own.requires_grad else torch.zeros_like(own) for own in self._parameters]
+            self._host.copy_(torch.cat([gradient.flatten() for gradient in whole]))
         if on_ready is not None:
             on_ready(0, self._host.numel())
 

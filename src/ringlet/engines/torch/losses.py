@@ -1,5 +1,6 @@
 """The losses of :mod:`ringlet.kernels.reference.losses` in PyTorch: the same stable forms, margins and divisors.
 
+PyTorch's own functions compute what they have; all else is a loss's own expression (:mod:`ringlet.losses`).
 Each takes a prediction ``(n, C, …)`` and targets with the samples outermost (classes ``(n, …)`` or values like the
 prediction) and gives the sum over samples of each sample's loss, added up in float64.
 """
@@ -13,15 +14,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ringlet.engines.heads import Head
+from ringlet.engines.torch.ops import TorchOps
 from ringlet.kernels.contract import DICE_SMOOTH
 from ringlet.kernels.reference.losses import PROBABILITY_MARGIN
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Kernel = Callable[[Tensor, Tensor], Tensor]
 
 
-def loss_function(kind: str) -> Loss:
-    """The loss of this kind: see :class:`ringlet.engines.heads.Head`."""
-    return _LOSSES[kind]
+def loss_function(head: Head) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """The sum of a loss over samples, of prediction, targets and weights or None."""
+    kernel = None if head.kernel is None else _KERNELS[head.kernel]
+
+    def total(prediction: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        if kernel is not None and weights is None:
+            return kernel(prediction, targets)
+        return _total(head.loss.tensors(TorchOps, prediction, targets, weights, logits=head.skips_last_node))
+
+    return total
 
 
 def _total(values: Tensor) -> Tensor:
@@ -36,6 +46,15 @@ def _softmax_cross_entropy(logits: Tensor, classes: Tensor) -> Tensor:
 def _categorical_cross_entropy(probabilities: Tensor, classes: Tensor) -> Tensor:
     chosen = _clip(probabilities.gather(1, classes[:, None]))
     return -_total(chosen.log()) / prod(classes.shape[1:])
+
+
+def _softmax_soft_cross_entropy(logits: Tensor, shares: Tensor) -> Tensor:
+    values = functional.cross_entropy(logits, shares, reduction="none")
+    return _total(values) / prod(logits.shape[2:])
+
+
+def _soft_cross_entropy(probabilities: Tensor, shares: Tensor) -> Tensor:
+    return -_total(shares * _clip(probabilities).log()) / prod(probabilities.shape[2:])
 
 
 def _sigmoid_binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -76,9 +95,11 @@ def _clip(probabilities: Tensor) -> Tensor:
     return probabilities.clamp(PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
-_LOSSES: dict[str, Loss] = {
+_KERNELS: dict[str, Kernel] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "categorical_cross_entropy": _categorical_cross_entropy,
+    "softmax_soft_cross_entropy": _softmax_soft_cross_entropy,
+    "soft_cross_entropy": _soft_cross_entropy,
     "sigmoid_binary_cross_entropy": _sigmoid_binary_cross_entropy,
     "binary_cross_entropy": _binary_cross_entropy,
     "dice": _dice,

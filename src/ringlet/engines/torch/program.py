@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import torch
@@ -18,23 +18,25 @@ from ringlet.models.spec import ModelSpec, Node
 Forward = Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], bool], tuple[Tensor, Tensor]]
 
 
-def compile_forward(spec: ModelSpec, prediction: str, *, mixed: bool = False) -> Forward:
-    """The function of a network; the loss reads the value of node ``prediction``.
+def compile_forward(
+    spec: ModelSpec, prediction: str, *, mixed: bool = False, frozen: Set[str] = frozenset()
+) -> Forward:
+    """The function of a network; the loss reads the value of node ``prediction``; nodes that are ``frozen`` learn not.
 
     ``mixed``: passes are in bfloat16. A last node after ``prediction``, which nothing learns from, is in float32 then.
     """
     namespace: dict[str, Any] = {"torch": torch, "functional": functional}
     for node in spec.nodes:
         namespace |= node.operation.torch_helpers
-    program = compile(source(spec, prediction, mixed=mixed), "<network>", "exec")
+    program = compile(source(spec, prediction, mixed=mixed, frozen=frozen), "<network>", "exec")
     exec(program, namespace)  # noqa: S102 - written here, of numbers that the spec has checked
     forward: Forward = namespace["forward"]
     return forward
 
 
-def source(spec: ModelSpec, prediction: str, *, mixed: bool = False) -> str:
+def source(spec: ModelSpec, prediction: str, *, mixed: bool = False, frozen: Set[str] = frozenset()) -> str:
     """The text of ``forward``."""
-    writer = _Writer(spec)
+    writer = _Writer(spec, frozen)
     lines = ["def forward(x, parameters, state, masks, training):", f"    {writer.name(spec.nodes[0].name)} = x"]
     last_use = {name: index for index, node in enumerate(spec.nodes) for name in node.inputs}
     kept = {prediction, spec.nodes[-1].name}
@@ -52,8 +54,8 @@ def source(spec: ModelSpec, prediction: str, *, mixed: bool = False) -> str:
 class _Writer:
     """Writes the expression of each node; values are called by their nodes' positions."""
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: ModelSpec, frozen: Set[str]) -> None:
+        self._spec, self._frozen = spec, frozen
         self._names = {node.name: f"v{index}" for index, node in enumerate(spec.nodes)}
         self._tensors: dict[str, dict[str, str]] = {node.name: {} for node in spec.nodes}
         for kind, infos in (("parameters", spec.parameters), ("state", spec.state)):
@@ -68,5 +70,5 @@ class _Writer:
 
     def expression(self, node: Node) -> str:
         """The right-hand side of a node."""
-        layer = self._spec.layer(node, self._tensors[node.name])
+        layer = self._spec.layer(node, self._tensors[node.name], learns=node.name not in self._frozen)
         return node.operation.torch_training(layer, [self._names[name] for name in node.inputs])

@@ -37,17 +37,26 @@ class TorchReplica(Replica):
         self.device = torch.device(device)
         if exact and self.device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        self._graph = spec
         self._dtype = torch.from_numpy(self.parameters.flat[:0]).dtype
         mixed = self.compute_dtype != self.dtype
         self._precision = partial(torch.autocast, self.device.type, torch.bfloat16, enabled=mixed)
         self._forward = compile_forward(spec, self.head.prediction, mixed=mixed)
-        self._loss = loss_function(self.head.kind)
+        self._mixed = mixed
+        self._loss = loss_function(self.head)
         self._masks = DropoutMasks(spec, self.dtype, self.kernels)
         self._memory = make_memory(self.parameters, self.state, self.device)
         self._gradients = make_gradients(spec, self._memory.parameters, self.gradients, self.device)
 
     def prepare(self) -> None:
         """Nothing is compiled."""
+
+    def _apply_freeze(self) -> None:
+        """Autograd leaves out what needs no gradient."""
+        nodes = self._graph.frozen_nodes(self.frozen)
+        self._forward = compile_forward(self._graph, self.head.prediction, mixed=self._mixed, frozen=nodes)
+        for info, parameter in zip(self.spec.parameters, self._memory.parameters, strict=True):
+            parameter.requires_grad_(info.name not in self.frozen)
 
     def _train(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, how: TrainingPass) -> float:
         memory = self._memory
@@ -56,7 +65,7 @@ class TorchReplica(Replica):
         factors = [self._tensor(mask) for mask in masks]
         with self._precision():
             prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, factors, True)
-        loss = self._loss(prediction.to(self._dtype), self._tensor(self.encoder.arranged(targets)))
+        loss = self._loss(prediction.to(self._dtype), *self._arranged(targets, how.weights))
         torch.from_numpy(outputs).copy_(result.detach())
         loss_sum = loss.item()
         how.timeline.mark("backward")
@@ -65,10 +74,12 @@ class TorchReplica(Replica):
         memory.keep_state()
         return loss_sum
 
-    def _evaluate(self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats) -> float:
+    def _evaluate(
+        self, inputs: NDArray[Any], targets: NDArray[Any], outputs: Floats, weights: NDArray[Any] | None = None
+    ) -> float:
         with torch.inference_mode():
             prediction = self._infer(inputs, outputs)
-            return self._loss(prediction, self._tensor(self.encoder.arranged(targets))).item()
+            return self._loss(prediction, *self._arranged(targets, weights)).item()
 
     def _predict(self, inputs: NDArray[Any], outputs: Floats) -> None:
         with torch.inference_mode():
@@ -82,6 +93,11 @@ class TorchReplica(Replica):
             prediction, result = self._forward(self._images(inputs), memory.parameters, memory.state, (), False)
         torch.from_numpy(outputs).copy_(result)
         return prediction.to(self._dtype)
+
+    def _arranged(self, targets: NDArray[Any], weights: NDArray[Any] | None) -> tuple[Tensor, Tensor | None]:
+        """Targets, and their weights if any, as the loss wants them."""
+        found = self.encoder.weights(targets, weights)
+        return self._tensor(self.encoder.arranged(targets)), None if found is None else self._tensor(found)
 
     def _images(self, inputs: NDArray[Any]) -> Tensor:
         return self._tensor(inputs).to(self._dtype)

@@ -36,6 +36,8 @@ def loss(
     otherwise it has prediction's shape and dtype. A sample's loss is a mean over its pixels (categorical) or
     elements (others):
     ``softmax_cross_entropy`` takes logits: ``-log softmax(x)[t]``; ``categorical_cross_entropy`` probabilities;
+    ``softmax_soft_cross_entropy`` (logits) and ``soft_cross_entropy`` are the same of shares of classes, ``-sum(t log
+    p)``, as means over pixels too;
     ``sigmoid_binary_cross_entropy`` logits: ``max(x, 0) - x t + log(1 + exp(-|x|))``; ``binary_cross_entropy``
     probabilities, clipped to ``[1e-7, 1 - 1e-7]`` (categorical also; gradient zero where clipped); ``dice`` is
     ``1 - (2 sum(p t) + s) / (sum p + sum t + s)`` over the sample, ``s = DICE_SMOOTH``; ``bce_dice`` and, of
@@ -53,37 +55,77 @@ def loss(
     return float(values.sum(dtype=np.float64)) / count
 
 
+def terms(kind: str, prediction: Floats, target: NDArray[Any]) -> ValueAndGradient:
+    """The values of a loss of this kind before they are added up, and the gradient of their sum."""
+    return _LOSSES[kind][0](prediction, target)
+
+
+def loss_by(
+    function: Callable[[NDArray[Any]], ValueAndGradient],
+    prediction: Floats,
+    dprediction: Floats | None,
+    *,
+    n: int,
+    scale: float,
+) -> float:
+    """As :func:`loss`, of a function that gives each sample's loss ``(n,)`` and the gradient of their sum.
+
+    It runs where no compiled kernel knows the loss, its options or its weights.
+    """
+    values, gradient = function(prediction[..., :n])
+    if dprediction is not None:
+        dprediction[..., :n] = gradient * scale
+        dprediction[..., n:] = 0
+    return float(values.sum(dtype=np.float64))
+
+
 def _softmax_cross_entropy(logits: Floats, classes: NDArray[Any]) -> ValueAndGradient:
     """``log sum exp(x) - x[t]``; gradient ``softmax(x) - onehot(t)``."""
     shifted = logits - logits.max(axis=0)
     exponentials = np.exp(shifted)
     sums = exponentials.sum(axis=0)
     gradient = exponentials / sums
-    _put(gradient, classes, _pick(gradient, classes) - 1)
-    return np.log(sums) - _pick(shifted, classes), gradient
+    put(gradient, classes, picked(gradient, classes) - 1)
+    return np.log(sums) - picked(shifted, classes), gradient
 
 
 def _categorical_cross_entropy(probabilities: Floats, classes: NDArray[Any]) -> ValueAndGradient:
     """``-log p[t]``; gradient ``-1 / p[t]`` at ``t`` only."""
-    chosen = _pick(probabilities, classes)
-    clipped = _clip(chosen)
+    chosen = picked(probabilities, classes)
+    inside = clipped(chosen)
     gradient = np.zeros_like(probabilities)
-    _put(gradient, classes, np.where(chosen == clipped, -1 / clipped, 0))
-    return -np.log(clipped), gradient
+    put(gradient, classes, np.where(chosen == inside, -1 / inside, 0))
+    return -np.log(inside), gradient
+
+
+def _softmax_soft_cross_entropy(logits: Floats, shares: NDArray[Any]) -> ValueAndGradient:
+    """``sum(t) log sum exp(x) - sum(t x)``; gradient ``sum(t) softmax(x) - t``."""
+    shifted = logits - logits.max(axis=0)
+    exponentials = np.exp(shifted)
+    sums, total = exponentials.sum(axis=0), shares.sum(axis=0)
+    values = total * np.log(sums) - (shares * shifted).sum(axis=0)
+    return values, exponentials * (total / sums) - shares
+
+
+def _soft_cross_entropy(probabilities: Floats, shares: NDArray[Any]) -> ValueAndGradient:
+    """``-sum(t log p)``; gradient ``-t / p``."""
+    inside = clipped(probabilities)
+    gradient = np.where(probabilities == inside, -shares / inside, 0)
+    return -(shares * np.log(inside)).sum(axis=0), gradient
 
 
 def _sigmoid_binary_cross_entropy(logits: Floats, target: NDArray[Any]) -> ValueAndGradient:
     """``max(x, 0) - x t + log(1 + exp(-|x|))``; gradient ``sigmoid(x) - t``."""
     values = np.maximum(logits, 0) - logits * target + np.log1p(np.exp(-np.abs(logits)))
-    return values, _sigmoid(logits) - target
+    return values, sigmoid(logits) - target
 
 
 def _binary_cross_entropy(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
     """``-t log p - (1 - t) log(1 - p)``; gradient ``(p - t) / (p (1 - p))``."""
-    clipped = _clip(probabilities)
-    values = -target * np.log(clipped) - (1 - target) * np.log1p(-clipped)
-    gradient = (clipped - target) / (clipped * (1 - clipped))
-    return values, np.where(probabilities == clipped, gradient, 0)
+    inside = clipped(probabilities)
+    values = -target * np.log(inside) - (1 - target) * np.log1p(-inside)
+    gradient = (inside - target) / (inside * (1 - inside))
+    return values, np.where(probabilities == inside, gradient, 0)
 
 
 def _dice(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
@@ -101,7 +143,7 @@ def _bce_dice(probabilities: Floats, target: NDArray[Any]) -> ValueAndGradient:
 
 def _sigmoid_bce_dice(logits: Floats, target: NDArray[Any]) -> ValueAndGradient:
     """The same with ``p = sigmoid(x)``: dice's gradient passes through ``p (1 - p)``."""
-    probabilities = _sigmoid(logits)
+    probabilities = sigmoid(logits)
     values, gradient = _dice(probabilities, target)
     dice = values, gradient * probabilities * (1 - probabilities)
     return _with_dice(_sigmoid_binary_cross_entropy(logits, target), dice)
@@ -125,24 +167,34 @@ def _mae(prediction: Floats, target: NDArray[Any]) -> ValueAndGradient:
     return np.abs(difference), np.sign(difference)
 
 
-def _sigmoid(logits: Floats) -> NDArray[Any]:
+def sigmoid(logits: Floats) -> NDArray[Any]:
+    """``1 / (1 + exp(-x))`` without overflow."""
     exponential = np.exp(-np.abs(logits))
     result: NDArray[Any] = np.where(logits >= 0, 1, exponential) / (1 + exponential)
     return result
 
 
-def _clip(probabilities: NDArray[Any]) -> NDArray[Any]:
-    clipped: NDArray[Any] = np.clip(probabilities, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
-    return clipped
+def log_softmax(logits: Floats) -> NDArray[Any]:
+    """``x - log sum exp(x)`` over the channels."""
+    shifted = logits - logits.max(axis=0)
+    result: NDArray[Any] = shifted - np.log(np.exp(shifted).sum(axis=0))
+    return result
 
 
-def _pick(values: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+def clipped(probabilities: NDArray[Any]) -> NDArray[Any]:
+    """Probabilities whose logarithms, and those of their complements, are finite."""
+    inside: NDArray[Any] = np.clip(probabilities, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+    return inside
+
+
+def picked(values: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """``values[classes[…, j], …, j]``: each pixel's value of its class."""
-    picked: NDArray[Any] = np.take_along_axis(values, classes[None], axis=0)[0]
-    return picked
+    chosen: NDArray[Any] = np.take_along_axis(values, classes[None], axis=0)[0]
+    return chosen
 
 
-def _put(values: NDArray[Any], classes: NDArray[Any], new: NDArray[Any]) -> None:
+def put(values: NDArray[Any], classes: NDArray[Any], new: NDArray[Any]) -> None:
+    """``values[classes[…, j], …, j] = new[…, j]``."""
     np.put_along_axis(values, classes[None], new[None], axis=0)
 
 
@@ -157,6 +209,8 @@ def _num_elements(prediction: Floats) -> int:
 _LOSSES: dict[str, tuple[Callable[[Floats, NDArray[Any]], ValueAndGradient], Callable[[Floats], int]]] = {
     "softmax_cross_entropy": (_softmax_cross_entropy, _num_pixels),
     "categorical_cross_entropy": (_categorical_cross_entropy, _num_pixels),
+    "softmax_soft_cross_entropy": (_softmax_soft_cross_entropy, _num_pixels),
+    "soft_cross_entropy": (_soft_cross_entropy, _num_pixels),
     "sigmoid_binary_cross_entropy": (_sigmoid_binary_cross_entropy, _num_elements),
     "binary_cross_entropy": (_binary_cross_entropy, _num_elements),
     "dice": (_dice, lambda _: 1),

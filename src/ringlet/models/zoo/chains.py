@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Literal
 
 from ringlet.component import option
 from ringlet.models.builder import (
@@ -71,12 +72,15 @@ class MobileNetOptions(NetworkOptions):
 
     family: ClassVar[str] = "mobilenet"
     width: float = option(1.0, "factor of every number of filters", gt=0, le=MAX_WIDTH)
+    activation: Literal["relu", "relu6"] = option("relu", "after every batch norm; other packages have relu6")
 
 
 # -- small networks: a perceptron, PyDTNN's simple CNN, the MNIST CNN of the multi-GPU study ---------------------------
 def simplemlp(name: str, input_shape: Shape, num_classes: int, *, hidden: tuple[int, ...]) -> ModelSpec:
     """A perceptron: dense layers with ReLU."""
-    x = flatten(image_input(input_shape))
+    x = image_input(input_shape)
+    if len(input_shape) > 1:
+        x = flatten(x)
     for width in hidden:
         x = relu(dense(x, width))
     return build(name, classify(x, num_classes))
@@ -219,13 +223,14 @@ def _members() -> list[Member]:
 MOBILENET_LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
 
 
-def mobilenetv1(name: str, input_shape: Shape, num_classes: int, *, width: float) -> ModelSpec:
+def mobilenetv1(name: str, input_shape: Shape, num_classes: int, *, width: float, activation: str) -> ModelSpec:
     """``width`` scales every number of filters; small images keep their size in the first layer."""
     x = image_input(input_shape)
-    x = conv_norm_relu(x, max(1, int(32 * width)), 3, stride=1 if is_small(input_shape) else 2)
+    layer = partial(conv_norm_relu, activation=activation)
+    x = layer(x, max(1, int(32 * width)), 3, stride=1 if is_small(input_shape) else 2)
     for filters, stride in MOBILENET_LAYERS:
-        x = conv_norm_relu(x, x.shape[0], 3, stride=stride, groups=x.shape[0])
-        x = conv_norm_relu(x, max(1, int(filters * width)), 1)
+        x = layer(x, x.shape[0], 3, stride=stride, groups=x.shape[0])
+        x = layer(x, max(1, int(filters * width)), 1)
     return build(name, classify(global_avg_pool2d(x), num_classes))
 
 
@@ -233,7 +238,15 @@ MEMBERS = tuple(
     map(
         NETWORKS.register,
         (
-            Member("simplemlp", simplemlp, "three dense layers of 512", MNIST, 10, options=PerceptronOptions()),
+            Member(
+                "simplemlp",
+                simplemlp,
+                "three dense layers of 512",
+                MNIST,
+                10,
+                options=PerceptronOptions(),
+                takes_features=True,
+            ),
             Member("simplecnn", simplecnn, "two small convolutions and a dense layer of 128", MNIST, 10),
             Member(
                 "mnistcnn",

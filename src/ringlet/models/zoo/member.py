@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from ringlet.component import Component, OptionError, Registry
 from ringlet.errors import UnknownNameError, UsageError, show
-from ringlet.models.builder import Padding, Tensor, Window, batch_norm, conv2d, dense, dropout, relu, softmax
+from ringlet.models.builder import Padding, Tensor, Window, apply, batch_norm, conv2d, dense, dropout, relu, softmax
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.attributes import Shape
 
@@ -59,6 +59,8 @@ class Member:
     """What the name decides: ``depth=50`` of resnet50. Not for users to change."""
     options: NetworkOptions = field(default_factory=NetworkOptions)
     """What users may change, with this member's defaults."""
+    takes_features: bool = False
+    """Whether inputs may be plain features ``(f,)`` instead of images."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.options, NetworkOptions):
@@ -91,13 +93,13 @@ def pick_form(form: str, input_shape: Shape) -> str:
 
 def conv_norm_relu(
     x: Tensor, filters: int, kernel: Window, *, stride: Window = 1, padding: Padding = "same", groups: int = 1,
-    bias: bool = False, epsilon: float = 1e-5, momentum: float = 0.9,
+    bias: bool = False, epsilon: float = 1e-5, momentum: float = 0.9, activation: str = "relu",
 ) -> Tensor:  # fmt: skip
-    """Convolution (He-normal weights), batch normalisation, ReLU."""
+    """Convolution (He-normal weights), batch normalisation, ReLU or another activation."""
     x = conv2d(
         x, filters, kernel=kernel, stride=stride, padding=padding, groups=groups, bias=bias, initializer="he_normal"
     )
-    return relu(batch_norm(x, epsilon=epsilon, momentum=momentum))
+    return apply(activation, batch_norm(x, epsilon=epsilon, momentum=momentum))
 
 
 def hidden_layers(x: Tensor, widths: Sequence[int], *, rate: float = 0.0) -> Tensor:

@@ -80,7 +80,12 @@ class UNetOptions(NetworkOptions):
     family: ClassVar[str] = "unet"
     levels: int = option(0, "times down and up; 0: as many as fit, at most 7", ge=0, le=16)
     width: int = option(8, "filters at the top; they double with every level", ge=1, le=MAX_EXTENT)
-    momentum: float = option(0.99, "share of the running statistics that batch normalisation keeps", ge=0, lt=1)
+    momentum: float = option(
+        0.99,
+        "share of the running statistics that batch norm keeps; unless given, runs with short epochs take less",
+        ge=0,
+        lt=1,
+    )
 
 
 MEMBERS = (

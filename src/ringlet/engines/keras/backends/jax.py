@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax as typed_jax
@@ -29,6 +30,12 @@ def allow(dtype: np.dtype[Any]) -> None:
     """See :class:`ringlet.engines.keras.backends.Backend`; for float64 the whole process must be switched."""
     if dtype == np.float64:
         jax.config.update("jax_enable_x64", True)
+
+
+def seeded(key: int) -> AbstractContextManager[None]:
+    """See :class:`ringlet.engines.keras.backends.Backend`; all of them have a state, which is fed."""
+    del key
+    return nullcontext()
 
 
 def compile_training(step: Step, buffers: Buffers) -> Training:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from math import prod
 from typing import Any, final
 
@@ -27,6 +27,12 @@ def set_threads(number: int) -> None:
 
 def allow(dtype: np.dtype[Any]) -> None:
     """See :class:`ringlet.engines.keras.backends.Backend`; TensorFlow has both."""
+
+
+def seeded(key: int) -> AbstractContextManager[None]:
+    """See :class:`ringlet.engines.keras.backends.Backend`; all of them have a state, which is fed."""
+    del key
+    return nullcontext()
 
 
 def compile_training(step: Step, buffers: Buffers) -> Training:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from ringlet.engines.contract import FlatTensors, Floats
 from ringlet.engines.keras.backends import Arrays, Buffers, Infer, Inference, Step, Training
+from ringlet.engines.torch.module_spec import seeded as torch_seeded
 from ringlet.errors import UsageError
 
 torch: Any = typed_torch
@@ -28,6 +30,11 @@ def allow(dtype: np.dtype[Any]) -> None:
             "dtype = float64 and Keras on PyTorch exclude each other: Keras multiplies matrices in float32 there. Give "
             "engine = torch, or set KERAS_BACKEND=tensorflow or jax"
         )
+
+
+def seeded(key: int) -> AbstractContextManager[None]:
+    """See :class:`ringlet.engines.keras.backends.Backend`; dropout takes PyTorch's generator."""
+    return torch_seeded(key)
 
 
 def compile_training(step: Step, buffers: Buffers) -> Training:
