@@ -20,7 +20,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE NOTICE $(shell find s
 	! -name '*.so' ! -name '*.pyc' ! -path '*/__pycache__/*')
 CHECKED := src tests benchmarks examples scripts
 # The optional dependencies that the tests need; torch comes by itself.
-EXTRAS := database dev docs jax keras mlflow mpi onnx openvino prometheus remote report tensorboard watch
+EXTRAS := database dev docs jax keras mlflow mpi onnx openvino optuna prometheus remote report tensorboard wandb watch
 comma := ,
 empty :=
 
@@ -110,10 +110,12 @@ $(VENV)/.installed: dist/.built
 
 # What Ringlet needs for the tests is installed while its wheel is compiled (make --jobs 2); pip would compile modules on one core.
 # torch comes first and pinned: the plain name could bring another build of it. Some packages have files that are no Python.
+# Networks to compare with lie apart: torchvision's compiled part fits one build of torch, and others would import it.
 $(VENV)/.dependencies: pyproject.toml constraints.txt $(VENV)/.created
 	$(PIP) install --no-compile -c constraints.txt torch
 	$(BIN)/python scripts/requirements.py $(EXTRAS) > $(VENV)/requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+	rm -rf $(VENV)/networks && $(PIP) install --no-compile --no-deps --target $(VENV)/networks -c constraints.txt torchvision timm
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 

@@ -28,6 +28,8 @@ from ringlet.component import plain, unit_of
 from ringlet.config import describe
 from ringlet.config.sections import SECTIONS
 from ringlet.data.catalogue import catalogue
+from ringlet.losses import LOSSES
+from ringlet.metrics import METRICS
 from ringlet.models import zoo
 from ringlet.training import events
 
@@ -119,6 +121,25 @@ def optimizers_table() -> str:
         values = ", ".join(f"{option}={_value(value)}" for option, value in optimizer().values().items())
         rows.append((f"`{optimizer.name}`", values))
     return _table(("optimizer", "hyper-parameters and defaults"), rows)
+
+
+def losses_table() -> str:
+    """Every loss with its options."""
+    return _components_table("loss", LOSSES.entries())
+
+
+def metrics_table() -> str:
+    """Every metric with its options and the tasks that it is for."""
+    return _components_table("metric", METRICS.entries())
+
+
+def _components_table(kind: str, entries: Iterable[Any]) -> str:
+    rows = []
+    for entry in entries:
+        others = ", ".join(f"`{name}`" for name in entry.presets)
+        options = ", ".join(f"{option}={_value(value) or 'none'}" for option, value in entry().values().items())
+        rows.append((f"`{entry.name}`", others, options, ", ".join(entry.tasks), entry.summary()))
+    return _table((kind, "also", "options", "for", "what it is"), rows)
 
 
 def datasets_table() -> str:
@@ -228,6 +249,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "options": options_table,
     "optimizers": optimizers_table,
     "datasets": datasets_table,
+    "losses": losses_table,
+    "metrics": metrics_table,
     "versions": versions_table,
     "examples": examples_table,
     "schema": schema_table,

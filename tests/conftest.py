@@ -22,7 +22,21 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NUM_THREADS = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-LONG = ("keras", "examples", "parallel", "torch", "engines", "docs", "horovod", "export", "study", "launch", "faults")
+LONG = (
+    "keras",
+    "tensorflow",
+    "examples",
+    "parallel",
+    "torch",
+    "engines",
+    "docs",
+    "horovod",
+    "export",
+    "study",
+    "tuning",
+    "launch",
+    "faults",
+)
 """Folders whose tests start other programs or load frameworks, so that one of them may take a minute."""
 SHORT = ("kernels",)
 """Folders of thousands of tests that take a millisecond each: less than to hand one out."""

@@ -40,10 +40,13 @@ if TYPE_CHECKING:
     from ringlet.errors import RingletError
     from ringlet.inference.predictor import Predictor
     from ringlet.launch.function import run
+    from ringlet.losses import loss
+    from ringlet.metrics import metric
     from ringlet.models.spec import ModelSpec
     from ringlet.training.loaded_model import LoadedModel, load_model
     from ringlet.training.progress import History
     from ringlet.training.trainer import Trainer
+    from ringlet.tuning.search import tune
 
 __version__ = "0.1.0"
 """The version of this package."""
@@ -60,7 +63,10 @@ _HOMES = {
     "Trainer": "ringlet.training.trainer",
     "load_dataset": "ringlet.data",
     "load_model": "ringlet.training.loaded_model",
+    "loss": "ringlet.losses",
+    "metric": "ringlet.metrics",
     "run": "ringlet.launch.function",
+    "tune": "ringlet.tuning.search",
 }
 """Where public names come from; those that are missing here, from ``ringlet.comm.world``."""
 
@@ -94,12 +100,15 @@ __all__ = [
     "load_model",
     "local_rank",
     "local_size",
+    "loss",
+    "metric",
     "rank",
     "reduce_scatter",
     "reduce_scatter_async",
     "run",
     "shutdown",
     "size",
+    "tune",
 ]
 
 

@@ -10,18 +10,25 @@ import signal
 import sys
 
 
-def main() -> int:
-    """Load the command line and run it."""
+def main(verb: str = "main") -> int:
+    """Load the command line, the module ``verb`` of ``ringlet.cli``, and run it."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from ringlet import output_streams
-    from ringlet.cli.main import main as command_line
+    from importlib import import_module
 
+    from ringlet import output_streams
+
+    command_line = import_module(f"ringlet.cli.{verb}").main
     output_streams.install()
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
-    return command_line()
+    return int(command_line())
+
+
+def horovodrun() -> int:
+    """The command of that name."""
+    return main("horovodrun")
 
 
 if __name__ == "__main__":

@@ -111,12 +111,15 @@ class KernelError(RingletError):
     """Kernels that were asked for but are not there, or arrays that break a kernel's contract."""
 
 
-class CommunicationError(RingletError):
-    """Ranks that disagree about what they exchange, or a group of ranks that cannot be formed."""
+class CommunicationError(RingletError, RuntimeError):
+    """Ranks that disagree about what they exchange, or a group of ranks that cannot be formed.
+
+    A RuntimeError too, as in PyTorch and Horovod: programs that catch those catch it.
+    """
 
 
-class RankFailedError(RingletError):
-    """Another rank of the job failed."""
+class RankFailedError(RingletError, RuntimeError):
+    """Another rank of the job failed. A RuntimeError too."""
 
     exit_code = EXIT_RANK_DIED
 

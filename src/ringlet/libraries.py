@@ -29,7 +29,9 @@ _EXTRAS = {
     "tensorboard": ("TensorBoard", "tensorboard"),
     "mlflow": ("MLflow", "mlflow"),
     "prometheus_client": ("The client of Prometheus", "prometheus"),
+    "wandb": ("Weights & Biases", "wandb"),
     "matplotlib": ("Matplotlib", "report"),
+    "optuna": ("Optuna", "optuna"),
     "fsspec": ("Access to object stores (fsspec)", "remote"),
 }
 """What a module is called, and the extra of Ringlet that brings it."""
@@ -69,6 +71,8 @@ def garbage_kept() -> Iterator[None]:
 
 def remedy(error: BaseException) -> str:
     """How to get the library that an import did not find; empty for other errors and libraries."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "horovod":
+        return "Programs for Horovod find Ringlet in its place when they are started with: ringlet run --horovod …"
     if not isinstance(error, ModuleNotFoundError) or error.name not in _EXTRAS:
         return ""
     title, extra = _EXTRAS[error.name]

@@ -1,7 +1,8 @@
 """What other packages add to Ringlet, found by their entry points.
 
 A package that declares ``[project.entry-points."ringlet.models"]`` adds networks; the other groups are
-``ringlet.datasets``, ``ringlet.operations``, ``ringlet.strategies`` and ``ringlet.trackers``. Names of Ringlet itself
+``ringlet.datasets``, ``ringlet.losses``, ``ringlet.metrics``, ``ringlet.operations``, ``ringlet.strategies`` and
+``ringlet.trackers``. Names of Ringlet itself
 come first: plugins are looked for only when a name is not built in, or when somebody asks for a list, since a search
 through all installed packages takes time.
 """
@@ -23,10 +24,13 @@ Kind = Literal[
     "datasets",
     "engines",
     "exporters",
+    "losses",
+    "metrics",
     "models",
     "operations",
     "optimizers",
     "schedules",
+    "searches",
     "strategies",
     "trackers",
 ]

@@ -103,7 +103,7 @@ def test_the_answers_for_fish_carry_meanings(ringlet):
 def test_the_answers_for_zsh_carry_meanings_behind_an_unescaped_colon(ringlet):
     assert (
         ringlet("completion", "answer", "zsh", "train", "--dataset", "np").stdout
-        == "npz\\::an npz file with images and labels or masks\n"
+        == "npz\\::an npz file with images or features, and classes, labels, masks or values\n"
     )
     assert (
         ringlet("completion", "answer", "zsh", "train", "--dataset=mn").stdout

@@ -79,6 +79,7 @@ def test_an_export_evaluates_like_the_run(ringlet, run):
         (("none", "--to", "onnx"), 1, "'none' cannot be exported"),
         (("run", "--to", "onnx", "-o", "x.xml"), 2, "ends in '.onnx'"),
         (("run", "--to", "onnx", "--samples", "0"), 2, "--samples"),
+        (("run", "--to", "onnx", "-o", "/proc/x.onnx"), 2, "cannot write '/proc/x.onnx'"),
     ],
 )
 def test_a_wrong_line_is_one_clear_message(ringlet, run, arguments, code, message):

@@ -28,9 +28,9 @@ MISTAKES = [
     ("train --hostfile nowhere.txt", 2, "host file 'nowhere.txt' cannot be read"),
     ("run nowhere.py", 2, "script 'nowhere.py' is no file: give the path of a Python script"),
     (
-        "run -np 2 python3 text.txt --lr 1",
+        "run -np 2 python3 -c pass",
         2,
-        "leave it out, workers run under this Python: ringlet run … text.txt --lr 1",
+        "expected a script, or -m and a module, with no options of Python but -B",
     ),
     ("predict out nowhere.png", 1, "cannot read nowhere.png: No such file or directory. Check the path"),
     ("predict out empty", 1, "no images in folder 'empty': expected files that end in .png"),
@@ -46,7 +46,7 @@ MISTAKES = [
     ("train --run-dir out", 2, "Choose another with --run-dir, or delete it; `ringlet resume out` resumes"),
     # typing errors
     ("tarin", 2, "unknown command 'tarin'. Did you mean 'train'?"),
-    ("datasets mnist", 2, "Did you mean `ringlet datasets fetch mnist`?"),
+    ("datasets mnist", 2, "Did you mean `ringlet datasets fetch mnist` or `ringlet datasets inspect mnist`?"),
     ("sql scor duckdb:x", 2, "unknown command 'scor'. Did you mean 'score'?"),
     ("train --num_epoch 3", 2, "unknown option '--num-epoch'. Did you mean '--num-epochs'?"),
     ("train --model resnt50", 2, "Did you mean 'resnet50'?"),

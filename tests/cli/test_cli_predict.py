@@ -18,6 +18,7 @@ import pytest
 import ringlet as package
 from ringlet.comm.environments import VARIABLES
 from ringlet.data.normalization import BYTES
+from ringlet.data.palette import COLOURS
 from ringlet.inference.description import describe
 from ringlet.models import builder as b
 from ringlet.models.files import save_model
@@ -95,6 +96,68 @@ def test_masks_without_a_folder_are_a_table_of_shares(ringlet, shots):
     assert not Path("out").exists()
 
 
+@pytest.fixture
+def scenes(shots):
+    """A segmentation of four classes."""
+    x = b.relu(b.conv2d(b.image_input((3, 12, 12)), 4, kernel=3, padding="same"))
+    spec = b.build("scenes", b.softmax(b.conv2d(x, 4, kernel=1)))
+    save("scenes.safetensors", spec, ["background", "road", "car", "tree"])
+
+
+def test_masks_of_several_classes_have_shares_by_name_in_table_and_file(ringlet, scenes):
+    Path("shots/bad.png").write_bytes(b"x")
+    outcome = ringlet("predict", "scenes.safetensors", "shots", "--csv", "shares.csv", "-o", "out")
+    assert (outcome.code, outcome.stdout) == (1, "Masks: out\nTable: shares.csv\n")
+    with Path("shares.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = ["background", "road", "car", "tree"]
+    assert list(rows[0]) == [
+        "file",
+        "width",
+        "height",
+        "share",
+        "mask",
+        "overlay",
+        *(f"share: {n}" for n in names),
+        "error",
+    ]
+    assert "bad.png" in rows[0]["error"]
+    for row in rows[1:]:
+        with PIL.Image.open(row["mask"]) as image:
+            assert (image.mode, tuple(image.getpalette()[:12])) == ("P", tuple(COLOURS[:4].ravel().tolist()))
+            counts = np.bincount(np.asarray(image).ravel(), minlength=4) / (image.width * image.height)
+        assert [float(row[f"share: {name}"]) for name in names] == pytest.approx(counts)
+
+
+def test_a_table_of_shares_names_the_largest_ones(ringlet, scenes):
+    outcome = ringlet("predict", "scenes.safetensors", "shots/shot0.png")
+    shown = outcome.stdout.split("Share of pixels")[1]
+    document = json.loads(ringlet("predict", "scenes.safetensors", "shots/shot0.png", "--json").stdout)
+    shares = document["predictions"][0]["shares"]
+    assert sum(shares.values()) == pytest.approx(1.0)
+    largest = max(shares, key=shares.get)
+    assert f"{largest} {100 * shares[largest]:.2f}%" in shown
+
+
+def test_masks_go_to_a_table_by_its_ending(ringlet, scenes):
+    outcome = ringlet("predict", "scenes.safetensors", "shots", "-o", "shares.json")
+    assert (outcome.code, outcome.stdout) == (0, "Predictions: shares.json\n")
+    assert [len(record["shares"]) for record in json.loads(Path("shares.json").read_text())] == [4] * 7
+
+
+def test_predictions_are_averaged_over_mirrored_pictures(ringlet, shots):
+    def probabilities(*more):
+        return json.loads(ringlet("predict", "classes.safetensors", "x.npz", "--top-k", "3", "--json", *more).stdout)
+
+    values = np.random.default_rng(0).integers(0, 256, (1, 3, 12, 12)).astype(np.uint8)
+    found = []
+    for images in (values, values[..., ::-1]):
+        np.savez("x.npz", x=images)
+        found.append({one["label"]: one["probability"] for one in probabilities()["predictions"][0]["top"]})
+    mean = {one["label"]: one["probability"] for one in probabilities("--tta", "flip")["predictions"][0]["top"]}
+    assert mean == {label: pytest.approx((found[0][label] + found[1][label]) / 2, rel=1e-5) for label in mean}
+
+
 def test_bad_pictures_are_reported_and_skipped_and_the_exit_code_says_so(ringlet, shots):
     Path("shots/shot1.png").write_bytes(Path("shots/shot1.png").read_bytes()[:60])
     Path("shots/zero.jpg").touch()
@@ -146,7 +209,10 @@ def test_arrays_and_batches_do_not_change_results(ringlet, shots):
         (("classes.safetensors", "shots", "-o", "none/out.csv"), 2, "does not exist"),
         (("classes.safetensors", "shots", "--overlay"), 2, "predicts classes, not masks"),
         (("masks.safetensors", "shots", "--overlay"), 2, "give -o FOLDER"),
-        (("masks.safetensors", "shots", "-o", "out.csv"), 2, "is no folder"),
+        (("masks.safetensors", "shots", "-o", "shots/shot0.png"), 2, "is neither a folder nor a table"),
+        (("masks.safetensors", "shots", "-o", "out.csv", "--overlay"), 2, "give -o FOLDER, and --csv FILE"),
+        (("masks.safetensors", "shots", "--csv", "out.txt"), 2, "expected a name that ends in .csv"),
+        (("masks.safetensors", "shots", "--tta", "spin"), 2, "test-time augmentation 'spin'"),
         (("masks.safetensors", "shots", "--top-k", "3"), 2, "predicts masks, not classes"),
         (("masks.safetensors", "shots", "--threshold", "2"), 2, "threshold = 2.0"),
         (("classes.safetensors", "shots", "--batch-size", "0"), 2, "--batch-size"),
@@ -197,9 +263,9 @@ def test_workers_write_the_masks_of_their_shares(ringlet, shots):
 
 
 def test_a_mistake_is_told_once_whatever_the_number_of_workers(shots):
-    outcome = call("masks.safetensors", "shots", "-n", "2", "--launcher", "local", "-o", "out.csv")
+    outcome = call("masks.safetensors", "shots", "-n", "2", "--launcher", "local", "-o", "shots/shot0.png")
     assert outcome.returncode == 2
-    assert outcome.stderr.count("is no folder") == 1
+    assert outcome.stderr.count("is neither a folder nor a table") == 1
 
 
 def program(name, description):

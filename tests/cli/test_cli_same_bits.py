@@ -59,3 +59,22 @@ def test_two_workers_and_a_resumed_run_give_the_bits_of_one_worker_without_a_bre
     ringlet("resume", "together", "--launcher", "local", "--num-epochs", "2")
     assert [event["num_workers"] for event in events("together", "run_resumed")] == [2]
     assert bits("together") == bits("alone")
+
+
+def test_augmented_samples_and_their_partners_are_the_same_on_two_workers() -> None:
+    changes = (
+        "--mixup-images",
+        "--cutmix-images",
+        "--resized-crop-images",
+        "--zoom-images",
+        "--erase-images",
+        "--blur-images",
+    )
+    for workers in ("1", "2"):
+        small = ("--num-samples", "300", "--num-epochs", "1", "--run-dir", f"on{workers}")
+        ringlet("train", "-n", workers, *OPTIONS, *small, *changes)
+    assert bits("on1") == bits("on2")
+    losses = [event["figures"] for event in events("on1", "epoch_finished")]
+    assert losses == [event["figures"] for event in events("on2", "epoch_finished")]
+    reports = [json.loads(Path(f"on{workers}/evaluation/report.json").read_text()) for workers in "12"]
+    assert reports[0] == reports[1]

@@ -17,17 +17,19 @@ from ringlet.errors import EXIT_DIVERGED, EXIT_INTERRUPTED
 SMALL = ("train", "--model", "simplecnn", "--num-epochs", "2", "--steps-per-epoch", "3", "--kernels", "reference")
 
 
-def test_train_prints_table_and_parameters_on_stderr_and_results_on_stdout(ringlet):
+def test_train_prints_a_summary_and_changed_options_on_stderr_and_results_on_stdout(ringlet):
     outcome = ringlet(*SMALL)
     assert outcome.code == 0
-    assert re.search(r"│\s+1\s+│\s+Conv2D\s+│\s+40\s+│\s+\(4, 6, 6\)", outcome.stderr)
+    assert "**** Model simplecnn: 5,850 parameters\n  10 layers, " in outcome.stderr
+    assert "│" not in outcome.stderr  # the table of layers
     assert re.search(r"^  model.name +: simplecnn$", outcome.stderr, re.MULTILINE)
     assert "optimizer.beta1" not in outcome.stderr  # a default
     assert [line.split(":")[0] for line in outcome.stdout.splitlines()] == ["Time", "Throughput", "Model", "Test"]
 
 
-def test_verbose_shows_every_option_that_is_set(ringlet):
+def test_verbose_shows_every_layer_and_every_option_that_is_set(ringlet):
     text = ringlet(*SMALL, "--verbose").stderr
+    assert re.search(r"│\s+1\s+│\s+Conv2D\s+│\s+40\s+│\s+\(4, 6, 6\)", text)
     assert re.search(r"^  optimizer.name +: adam$", text, re.MULTILINE)
     assert re.search(r"^  optimizer.beta1 +: 0.9$", text, re.MULTILINE)
 

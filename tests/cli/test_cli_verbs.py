@@ -14,10 +14,9 @@ import pytest
 import ringlet as package
 from ringlet.cli.display import clean, format_metric
 from ringlet.cli.main import VERBS
-from ringlet.cli.progress import PlainDisplay, create_display
 from ringlet.config.describe import rows
 from ringlet.config.sections import SECTIONS
-from ringlet.training.events import EpochFinished
+from ringlet.training.display import PlainDisplay, create_display
 
 
 @pytest.fixture
@@ -32,12 +31,6 @@ def test_evaluate_gives_the_figures_of_the_run(ringlet, trained):
     events = [json.loads(line) for line in (trained / "events.ndjson").read_text().splitlines()]
     assert outcome.code == 0
     assert json.loads(outcome.stdout)["test"] == next(e["figures"] for e in events if e["event"] == "evaluated")
-
-
-def test_evaluate_prints_one_line(ringlet, trained):
-    outcome = ringlet("evaluate", str(trained / "model.safetensors"), "--dataset", "digits")
-    assert outcome.stdout.startswith("Test: test_acc: ")
-    assert len(outcome.stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -190,23 +183,6 @@ def test_control_characters_are_replaced(text, shown):
 
 def test_shares_are_shown_in_per_cent():
     assert (format_metric("val_accuracy", 0.5), format_metric("loss", 0.5)) == ("50.00%", "0.50000")
-
-
-def epoch(number: int) -> EpochFinished:
-    return EpochFinished(number, 100, number, {"loss": 1.0}, 0.1, 10, 0.1, 0.0, 100.0)
-
-
-def test_plain_progress_is_one_line_every_few_seconds(capsys):
-    from ringlet.cli.display import errors_console
-
-    times = iter([number * 0.1 for number in range(101)])
-    display = PlainDisplay(errors_console(), clock=lambda: next(times))
-    for number in range(1, 101):
-        display(epoch(number))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("Epoch   1/100")
-    assert lines[-1].startswith("Epoch 100/100")
-    assert len(lines) == 2 + 4
 
 
 def test_a_pipe_gets_the_plain_display():

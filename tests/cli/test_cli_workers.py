@@ -15,6 +15,7 @@ import ringlet as package
 from ringlet.comm.environments import VARIABLES
 from ringlet.config import RunConfig, gather
 from ringlet.models.files import load_model_file
+from ringlet.models.initializers import initialize
 
 TIMEOUT = 120
 SMALL = {"model": "simplemlp", "num_epochs": 1, "steps_per_epoch": 2}
@@ -159,3 +160,15 @@ def test_a_remark_about_the_environment_is_told_once_for_all_workers(tmp_path):
     done = call("train", "-n", "2", *SMALL_OPTIONS, "--run-dir", str(tmp_path / "run"), RINGLET_LEARNING_RATES="1")
     assert done.returncode == 0
     assert done.stderr.count("environment variable RINGLET_LEARNING_RATES is no option") == 1
+
+
+@pytest.mark.parametrize("strategy", ["average:2", "softsync:2"])
+def test_what_is_frozen_keeps_its_bits_on_three_workers_which_end_with_the_best_weights(ringlet, strategy):
+    options = "--model vgg1bn --num-epochs 2 --steps-per-epoch 3 --local-batch-size 8 --launcher local --no-evaluate"
+    rules = f"--freeze backbone --schedule model_checkpoint --strategy {strategy} --run-dir out --kernels reference"
+    outcome = ringlet("train", "-n", "3", *options.split(), *rules.split())
+    assert outcome.code == 0, outcome.stderr
+    file = load_model_file("out/model.safetensors")
+    first = initialize(file.spec, 0)
+    assert {name for name in first if (first[name] != file.tensors[name]).any()} == {"dense2.weight", "dense2.bias"}
+    assert "best" in file.metadata

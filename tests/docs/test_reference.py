@@ -19,8 +19,11 @@ PACKAGES = {
     "ringlet.keras": "keras.md",
     "ringlet.keras.callbacks": "keras.md",
     "ringlet.keras.elastic": "keras.md",
+    "ringlet.tensorflow": "tensorflow.md",
+    "ringlet.tensorflow.elastic": "tensorflow.md",
     "ringlet.database": "database.md",
     "ringlet.elastic": "elastic.md",
+    "ringlet.evaluation": "evaluation.md",
     "ringlet.trackers": "trackers.md",
 }
 

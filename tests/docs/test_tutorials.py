@@ -14,12 +14,23 @@ NEEDS = {
     "from-horovod": ("torch",),
     "from-ddp": ("torch",),
     "keras-script": ("keras", "tensorflow"),
+    "own-modules": ("torch", "keras", "tensorflow", "openvino"),
     "segment-and-score": ("duckdb", "openvino"),
+    "tasks-and-losses": ("torch",),
 }
+RUN = (
+    "quick-start.md",
+    "own-data.md",
+    "own-modules.md",
+    "tasks-and-losses.md",
+    "transfer-learning.md",
+    "evaluation.md",
+    "augmentation.md",
+)
 PAGES = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")
 
 
-@pytest.mark.parametrize("page", [DOCS / "quick-start.md", *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*(DOCS / name for name in RUN), *PAGES], ids=lambda page: page.stem)
 def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     for library in NEEDS.get(page.stem, ()):
         pytest.importorskip(library)

@@ -15,7 +15,7 @@ from ringlet.kernels.contract import DICE_SMOOTH, Loss
 
 KINDS = get_args(Loss)
 CATEGORICAL = ("softmax_cross_entropy", "categorical_cross_entropy")
-LOGITS = ("softmax_cross_entropy", "sigmoid_binary_cross_entropy", "sigmoid_bce_dice")
+LOGITS = ("softmax_cross_entropy", "softmax_soft_cross_entropy", "sigmoid_binary_cross_entropy", "sigmoid_bce_dice")
 MARGIN = 1e-7
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -29,8 +29,10 @@ def dice(p, t):
 
 def per_sample(kind: str, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """PyTorch's loss of every sample."""
-    if kind == "softmax_cross_entropy":
+    if kind in ("softmax_cross_entropy", "softmax_soft_cross_entropy"):
         values = F.cross_entropy(prediction, target, reduction="none")
+    elif kind == "soft_cross_entropy":
+        values = -(target * prediction.clamp(MARGIN, 1 - MARGIN).log()).sum(dim=1)
     elif kind == "categorical_cross_entropy":
         values = F.nll_loss(prediction.clamp(MARGIN, 1 - MARGIN).log(), target, reduction="none")
     elif kind == "dice":
@@ -60,7 +62,7 @@ def make_case(lab, kind: str, n: int, shape: tuple[int, ...]):
         oracle_target = torch.tensor(np.moveaxis(target[..., :n], -1, 0).astype(np.int64))
     else:
         target = lab.activation(n, *shape, low=0, high=1)
-        target[..., :n] = np.round(target[..., :n]) if kind != "mse" else target[..., :n]
+        target[..., :n] = np.round(target[..., :n]) if kind != "mse" and "soft_" not in kind else target[..., :n]
         oracle_target = lab.constant(target, n)
     return prediction, target, oracle_target
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ringlet.errors import ConfigError, UnknownNameError
 from ringlet.optim import Schedule, parse_schedulers
-from ringlet.optim.schedules import SCHEDULES, Cosine, WarmUp
+from ringlet.optim.schedules import SCHEDULES, Cosine, RangeTest, WarmUp
 
 RATE = 0.4
 NUM_EPOCHS = 24
@@ -266,5 +266,14 @@ def test_a_base_rate_that_makes_no_sense_is_refused(learning_rate):
 def test_all_schedulers_of_the_design_exist():
     assert set(SCHEDULES.names()) == {
         "warm_up", "cosine", "step", "reduce_lr_every_nepochs", "reduce_lr_on_plateau", "early_stopping",
-        "stop_at_loss", "model_checkpoint",
+        "stop_at_loss", "model_checkpoint", "range_test",
     }  # fmt: skip
+
+
+def test_a_range_test_grows_by_one_factor_from_the_first_rate_to_the_last():
+    schedule = Schedule(1e-3, (RangeTest(end_lr=1.0, steps=4),))
+    assert [schedule.learning_rate(0.0, step) for step in range(6)] == pytest.approx([1e-3, 1e-2, 1e-1, 1, 1, 1])
+    scaled = Schedule(4e-3, (RangeTest(end_lr=1.0, steps=4),), size=4)
+    assert [scaled.learning_rate(0.0, step) for step in (0, 3)] == pytest.approx([4e-3, 4.0])
+    with pytest.raises(ConfigError, match="is not above the learning rate"):
+        Schedule(1.0, (RangeTest(end_lr=0.5),))

@@ -125,7 +125,7 @@ def validate(comm: Communicator, num_samples: int, **options: Any) -> list[Any]:
     found = []
     for after in range(2 * loader.num_steps + 2):
         control = Flipping(after) if comm.rank == comm.size - 1 else Control()
-        meter = evaluate(trainer.replica, loader, trainer.metrics, comm, trainer.num_shards, control)
+        meter = evaluate(trainer.replica, loader, trainer.session.measures, comm, trainer.num_shards, control)
         found.append(None if meter is None else meter.totals)
     return found
 

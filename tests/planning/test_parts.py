@@ -197,3 +197,23 @@ def test_quantities_are_shown_with_three_digits():
     assert shown == ["12.3 us", "45.6 ms", "7.00 s", "99.9 s", "2 min 05 s", "2 h 05 min"]
     assert [size_text(value) for value in (0, 512, 2048, 60e6)] == ["0 B", "512 B", "2.00 kB", "57.2 MB"]
     assert all(left != right for left, right in pairwise(shown))
+
+
+def test_turns_that_differ_widen_the_range_of_a_speed_up():
+    quiet = measured(turns={1: [0.01, 0.01, 0.01], 2: [0.011, 0.011, 0.011]})
+    assert (quiet.unrest, quiet.speed_up_range(2)) == (0.0, (1.0, 1.0))
+    busy = measured(turns={1: [0.01, 0.01, 0.01], 2: [0.010, 0.0125, 0.02]})
+    low, high = busy.speed_up_range(2)
+    assert (low, high) == (pytest.approx(0.0125 / 0.02), pytest.approx(0.0125 / 0.01))
+    assert busy.unrest == pytest.approx(0.4)
+    assert busy.speed_up_range(1) == (1.0, 1.0)
+
+
+def test_what_slows_one_worker_and_two_alike_cancels_out():
+    busy = measured(turns={1: [0.01, 0.02, 0.03], 2: [0.011, 0.022, 0.033]})
+    assert busy.speed_up_range(2) == (pytest.approx(1.0), pytest.approx(1.0))
+    assert busy.unrest == pytest.approx(0.5)
+
+
+def test_a_machine_that_was_not_measured_in_turns_has_no_range():
+    assert described_speed(0.1, 32, 0.02).speed_up_range(8) == (1.0, 1.0)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 from ringlet.planning import measuring
 from ringlet.planning.advice import CAUSES
@@ -112,6 +115,30 @@ def test_the_piped_table_is_plain_text(ringlet, no_measurement):
     assert [row.split("│")[1].strip(" *") for row in rows[1:]] == ["1", "2", "64"]
     assert sum("*" in row.split("│")[1] for row in rows) == 1
     assert "not at hand" in outcome.stderr
+
+
+def told_under_load(ringlet, monkeypatch, two_at_once: list[float]) -> str:
+    """What a plan says where turns of the measurement gave these times of a pass; alone it took 10 ms in all."""
+    from scenarios import measured
+
+    machine = measured(turns={1: [0.010] * 3, 2: two_at_once})
+    monkeypatch.setattr(measuring, "measure_speed", lambda *_, **__: machine)
+    outcome = ringlet(*DESCRIBED[:5], "--local-batch-size", "32", "--workers", "1,2", "--workers-per-machine", "2")
+    assert outcome.code == 0, outcome.stderr
+    return outcome.stdout
+
+
+def test_under_load_the_verdict_has_its_range_and_says_how_sure_it_is(ringlet, monkeypatch):
+    shown = told_under_load(ringlet, monkeypatch, [0.010, 0.012, 0.020])
+    assert re.search(r"Speed-up of 2 workers: 1\.\d\dx, between (0\.|1\.0)\d+x and [12]\.\d\dx by single turns", shown)
+    assert "changed by ± 42% while it was measured" in shown
+    assert "so is whether they are worth it" in shown
+
+
+def test_on_a_quiet_machine_the_verdict_is_short(ringlet, monkeypatch):
+    shown = told_under_load(ringlet, monkeypatch, [0.011, 0.0112, 0.0111])
+    assert "How sure" not in shown
+    assert "between" not in shown
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])

@@ -18,6 +18,8 @@ from ringlet.data import load_dataset
 from ringlet.data.augmentation import AUGMENTATIONS
 from ringlet.data.formats import DATASETS
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
+from ringlet.losses import LOSSES
+from ringlet.metrics import METRICS
 from ringlet.models import zoo
 from ringlet.optim import OPTIMIZERS, SCHEDULES
 from ringlet.strategies.contract import STRATEGIES
@@ -56,7 +58,7 @@ def installed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RINGLET_TUNING", "off")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for registry in (AUGMENTATIONS, DATASETS, OPTIMIZERS, SCHEDULES, STRATEGIES, TRACKERS):
+    for registry in (AUGMENTATIONS, DATASETS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES, STRATEGIES, TRACKERS):
         for key, entry in list(registry._entries.items()):
             if entry.__module__.startswith("ringlet_sample"):
                 del registry._entries[key]
@@ -90,6 +92,14 @@ greeting = "good day"
 
 [trackers.lines]
 file = "told.txt"
+
+[loss]
+name = "cubic"
+factor = 2.0
+
+[metrics]
+accuracy = true
+doubt = true
 """
 """One component of every kind, with an option of its own."""
 
@@ -101,6 +111,7 @@ def test_a_run_uses_components_of_a_plugin_by_a_file(installed, capfd):
     result = json.loads(capfd.readouterr().out)
     assert result["num_parameters"] == 36 * 4 + 4 + 4 * 2 + 2
     assert result["test"]["accuracy"] > 0.9
+    assert 0 < result["test"]["doubt"] < 0.5
     told = Path("run/told.txt").read_text().split()
     assert (told[0], told[-1]) == ("run_started", "run_ended")
     written = tomllib.loads(Path("run/config.toml").read_text())

@@ -12,7 +12,7 @@ from PIL import Image
 from study_common import cell, design, measurement, summary
 
 from ringlet.errors import DataError, UsageError
-from ringlet.study import report
+from ringlet.study import page
 from ringlet.study.design import StudyDesign
 from ringlet.study.directory import create_study, open_study
 from ringlet.study.grid import Place
@@ -115,12 +115,12 @@ def test_a_study_without_any_measurement_still_has_a_report(own_folder: Path) ->
 def test_page_parts_escape_what_they_are_given() -> None:
     nasty = "<i>&'\""
     parts = [
-        report.html_table([nasty], [[nasty]]),
-        report.facts({nasty: nasty}),
-        report.verdicts([(nasty, nasty, False)]),
+        page.html_table([nasty], [[nasty]]),
+        page.facts({nasty: nasty}),
+        page.verdicts([(nasty, nasty, False)]),
     ]
-    parts += [report.section(nasty, report.paragraph(nasty)), report.folded(nasty), report.figure("<svg></svg>", nasty)]
-    assert "i" not in checked(report.page(nasty, nasty, parts)).seen
+    parts += [page.section(nasty, page.paragraph(nasty)), page.folded(nasty), page.figure("<svg></svg>", nasty)]
+    assert "i" not in checked(page.page(nasty, nasty, parts)).seen
 
 
 def test_a_study_is_read_back_and_damaged_records_count_as_missing(own_folder: Path) -> None:

@@ -46,8 +46,17 @@ def test_work_that_workers_repeat_counts_once() -> None:
     ("times", "words"),
     [
         (Estimate(1.8, 1.75, 1.9, 3), "The second worker pays: 1.80x, 90 % efficiency."),
+        (
+            Estimate(1.5, 1.2, 1.9, 3),
+            "The second worker probably pays: 1.50x (between 1.20x and 1.90x), 75 % efficiency.",
+        ),
+        (
+            Estimate(1.3, 1.1, 1.6, 3),
+            "The second worker probably pays little: 1.30x (between 1.10x and 1.60x), 65 % efficiency.",
+        ),
+        (Estimate(1.8, 1.5, 1.9, 3), "The second worker pays: 1.80x (between 1.50x and 1.90x), 90 % efficiency."),
         (Estimate(1.2, 1.15, 1.25, 3), "The second worker pays little: 1.20x, 60 % efficiency."),
-        (Estimate(0.8, 0.75, 0.9, 3), "The second worker does not pay: 0.80x, 40 % efficiency."),
+        (Estimate(0.8, 0.78, 0.81, 3), "The second worker does not pay: 0.80x, 40 % efficiency."),
     ],
 )
 def test_a_sentence_says_whether_a_worker_pays(times, words) -> None:

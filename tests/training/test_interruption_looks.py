@@ -41,11 +41,11 @@ class Flipping:
 def test_a_validation_is_whole_or_does_not_count(small_trainer):
     trainer = small_trainer()
     loader = trainer.session.loader(trainer.session.source("validation"))
-    whole = evaluate(trainer.replica, loader, trainer.metrics, trainer.comm)
+    whole = evaluate(trainer.replica, loader, trainer.session.measures, trainer.comm)
     assert loader.num_steps > 2
     outcomes = []
     for after in range(2 * loader.num_steps + 2):
-        meter = evaluate(trainer.replica, loader, trainer.metrics, trainer.comm, control=Flipping(after))
+        meter = evaluate(trainer.replica, loader, trainer.session.measures, trainer.comm, control=Flipping(after))
         assert meter is None or meter.totals == whole.totals, f"a part of the data was counted as all: look {after}"
         outcomes.append(meter is None)
     assert outcomes[0]

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from ringlet.errors import DataError, UnknownNameError, UsageError
 from ringlet.kernels import load
-from ringlet.optim.metric_names import METRIC_NAMES, canonical_name, split_losses
+from ringlet.metrics import METRICS
+from ringlet.metrics.base import measures
+from ringlet.metrics.formulas import iou
+from ringlet.optim.metric_names import canonical_name, split_losses
 from ringlet.training.metric_sums import Meter
-from ringlet.training.metrics import MetricSum, accuracy, metric, names
 
 NUM_SAMPLES = 40
 NUM_CLASSES = 10
@@ -34,10 +36,21 @@ def masks():
     return outputs, (random.random(outputs.shape) < 0.3).astype(np.float32)
 
 
+def measure(name, outputs):
+    """For a task that has it, with outputs of this number."""
+    fitting = METRICS.find(canonical_name(name)).tasks
+    task = "segmentation" if outputs.ndim == 4 and "segmentation" in fitting else fitting[0]
+    return measures([name], task, outputs.shape[1])[0]
+
+
+def total(name, outputs, targets):
+    (found,) = measure(name, outputs).sums(outputs, targets)
+    return found, len(outputs)
+
+
 def mean(name, outputs, targets):
-    total, count = metric(name)(outputs, targets)
-    assert count == len(outputs)
-    return total / count
+    found = measure(name, outputs)
+    return found.final(found.sums(outputs, targets), len(outputs))
 
 
 def test_accuracy_counts_right_classes(scores):
@@ -69,7 +82,7 @@ def test_errors_of_one_hot_classes_equal_pytorchs(scores, name, theirs):
 @pytest.mark.parametrize("name", ["accuracy", "top5_accuracy", "hinge", "mse", "mae", "dice"])
 def test_one_hot_targets_give_what_classes_give(scores, name):
     outputs, targets = scores
-    assert metric(name)(outputs, np.eye(NUM_CLASSES)[targets]) == metric(name)(outputs, targets)
+    assert total(name, outputs, np.eye(NUM_CLASSES)[targets]) == total(name, outputs, targets)
 
 
 def test_dice_is_one_minus_the_dice_loss(masks):
@@ -80,7 +93,7 @@ def test_dice_is_one_minus_the_dice_loss(masks):
     kernels.pack(outputs, packed)
     kernels.pack(targets, wanted)
     loss = kernels.loss("dice", packed, wanted, None, n=len(outputs), scale=1.0)
-    assert metric("dice_coef")(outputs, targets)[0] == pytest.approx(len(outputs) - loss, rel=1e-5)
+    assert total("dice_coef", outputs, targets)[0] == pytest.approx(len(outputs) - loss, rel=1e-5)
 
 
 def test_iou_of_masks_is_intersection_over_union_per_sample(masks):
@@ -91,7 +104,7 @@ def test_iou_of_masks_is_intersection_over_union_per_sample(masks):
 
 
 def test_iou_of_two_empty_masks_is_one():
-    assert metric("iou")(np.zeros((2, 1, 3, 3)), np.zeros((2, 1, 3, 3))) == (2.0, 2)
+    assert total("iou", np.zeros((2, 1, 3, 3)), np.zeros((2, 1, 3, 3))) == (2.0, 2)
 
 
 def test_iou_of_classes_is_the_mean_over_those_that_occur():
@@ -113,23 +126,25 @@ def test_accuracy_of_pixel_classes_is_a_mean_over_pixels():
 
 
 def test_a_single_output_takes_whole_numbered_classes():
-    assert metric("accuracy")(np.array([[0.9], [0.2], [0.7]]), np.array([1, 0, 0])) == (2.0, 3)
+    assert total("accuracy", np.array([[0.9], [0.2], [0.7]]), np.array([1, 0, 0])) == (2.0, 3)
 
 
 def test_equal_outputs_are_not_all_among_the_best_five():
-    assert metric("top5_accuracy")(np.ones((10, 10)), np.arange(10)) == (5.0, 10)
+    assert total("top5_accuracy", np.ones((10, 10)), np.arange(10)) == (5.0, 10)
 
 
 def test_outputs_that_are_not_numbers_are_not_among_the_best_five():
-    assert metric("top5_accuracy")(np.full((2, 10), np.nan), np.array([0, 9])) == (0.0, 2)
+    assert total("top5_accuracy", np.full((2, 10), np.nan), np.array([0, 9])) == (0.0, 2)
 
 
-@pytest.mark.parametrize("name", METRIC_NAMES)
-def test_no_samples_give_zero_of_zero(name):
-    assert metric(name)(np.zeros((0, 6)), np.zeros(0, np.int64)) == (0.0, 0)
+@pytest.mark.parametrize("name", [name for name in METRICS.names() if name != "none"])
+def test_no_samples_give_sums_of_zero(name):
+    outputs = np.zeros((0, 6))
+    assert not any(measure(name, outputs).sums(outputs, np.zeros(0, np.int64)))
 
 
 SPLITTABLE = [("accuracy", True), ("top5_accuracy", True), ("dice", True), ("iou", True)]
+SPLITTABLE += [("precision", True), ("recall", True), ("f1", True), ("exact_match", True)]
 SPLITTABLE += [("hinge", False), ("mse", False), ("mae", False)]
 
 
@@ -141,24 +156,23 @@ def test_any_split_of_the_data_adds_up_to_the_same_result(name, is_exact, seed, 
     shape = (23, 7, 3, 5) if pixels else (23, 7)
     outputs = random.random(shape, dtype=np.float32)
     targets = random.integers(0, 7, (23, 3, 5) if pixels else 23)
-    whole, parts = MetricSum(), MetricSum()
-    whole.add(*metric(name)(outputs, targets))
-    bounds = [0, *sorted(cuts), 23]
-    for start, stop in pairwise(bounds):
-        parts.add(*metric(name)(outputs[start:stop], targets[start:stop]))
-    assert parts.count == whole.count == 23
-    assert parts.mean == (whole.mean if is_exact else pytest.approx(whole.mean, rel=1e-14))
+    found = measure(name, outputs)
+    parts = np.zeros(found.width)
+    for start, stop in pairwise([0, *sorted(cuts), 23]):
+        parts += found.sums(outputs[start:stop], targets[start:stop])
+    whole = found.final(found.sums(outputs, targets), 23)
+    assert found.final(parts.tolist(), 23) == (whole if is_exact else pytest.approx(whole, rel=1e-14))
 
 
 def test_ranks_with_unequal_numbers_of_samples_are_weighed_by_samples_not_by_ranks():
     outputs = np.eye(2)[[0, 0, 0, 0, 0]]
     targets = np.array([0, 0, 0, 0, 1])  # the first rank has four right ones, the second a single wrong one
-    ranks = [Meter(["accuracy"]) for _ in range(2)]
-    ranks[0].add_totals([*accuracy(outputs[:4], targets[:4]), 2.0, 4])
-    ranks[1].add_totals([*accuracy(outputs[4:], targets[4:]), 3.0, 1])
+    ranks = [Meter([measure("accuracy", outputs)]) for _ in range(2)]
+    ranks[0].add_totals([*total("accuracy", outputs[:4], targets[:4]), 2.0, 4])
+    ranks[1].add_totals([*total("accuracy", outputs[4:], targets[4:]), 3.0, 1])
     means = [rank.means()["accuracy"] for rank in ranks]
     assert np.mean(means) == 0.5  # what a mean over ranks would say
-    summed = Meter(["accuracy"])
+    summed = Meter([measure("accuracy", outputs)])
     for rank in ranks:
         summed.add_totals(rank.totals)
     assert summed.means() == {"accuracy": 0.8, "loss": 1.0}
@@ -168,13 +182,13 @@ def test_ranks_with_unequal_numbers_of_samples_are_weighed_by_samples_not_by_ran
 
 
 def test_totals_of_other_figures_are_refused():
-    with pytest.raises(ValueError, match="shorter"):
-        Meter(["accuracy"]).add_totals([1.0, 2.0])
+    with pytest.raises(ValueError, match="2 totals for a meter of 4"):
+        Meter([measure("accuracy", np.zeros((1, 2)))]).add_totals([1.0, 2.0])
 
 
 def test_the_mean_over_nothing_is_an_error_and_not_nan():
     with pytest.raises(DataError, match=r"over 0 samples"):
-        _ = MetricSum().mean
+        Meter([]).means()
 
 
 @pytest.mark.parametrize(
@@ -195,18 +209,14 @@ def test_other_names_lead_to_a_metrics_own(name, expected):
     assert canonical_name(name) == expected
 
 
-def test_all_metrics_are_known_to_schedules():
-    assert tuple(names()) == METRIC_NAMES
-
-
 def test_an_unknown_metric_is_an_error_with_the_nearest_name():
     with pytest.raises(UnknownNameError, match=r"unknown metric 'acuracy'.*Did you mean 'accuracy'"):
-        metric("acuracy")
+        canonical_name("acuracy")
 
 
 def test_a_loss_is_no_metric():
     with pytest.raises(UsageError, match=r"'categorical_cross_entropy' is a loss"):
-        metric("categorical_cross_entropy")
+        canonical_name("categorical_cross_entropy")
 
 
 @pytest.mark.parametrize(
@@ -237,14 +247,18 @@ def test_two_losses_are_refused():
         ("accuracy", np.ones((2, 3)), np.array([0, 1, 2]), r"targets of shape \(3,\).*do not fit"),
         ("mse", np.ones((2, 3)), np.ones((2, 4)), r"do not fit outputs of shape \(2, 3\)"),
         ("mse", np.ones((2, 3)), np.ones(2), r"type float64 do not fit"),
-        ("iou", np.ones(2), np.ones(2), r"outputs have shape \(2,\)"),
     ],
 )
 def test_targets_that_do_not_fit_are_named_with_their_shapes(name, outputs, targets, message):
     with pytest.raises(DataError, match=message):
-        metric(name)(outputs, targets)
+        total(name, outputs, targets)
+
+
+def test_outputs_without_channels_are_refused():
+    with pytest.raises(DataError, match=r"outputs have shape \(2,\)"):
+        iou(np.ones(2), np.ones(2))
 
 
 def test_hinge_of_a_single_output_is_refused():
     with pytest.raises(UsageError, match=r"compares classes"):
-        metric("hinge")(np.ones((2, 1)), np.array([0, 1]))
+        total("hinge", np.ones((2, 1)), np.array([0, 1]))

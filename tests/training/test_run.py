@@ -27,9 +27,11 @@ def test_a_run_leaves_config_events_and_model(small_config):
     assert sorted(path.name for path in Path("out").iterdir()) == [
         "checkpoints",
         "config.toml",
+        "evaluation",
         "events.ndjson",
         "model.safetensors",
     ]
+    assert json.loads(Path("out/evaluation/report.json").read_text())["metrics"] == result.test
     assert result.model_file == "out/model.safetensors"
 
 

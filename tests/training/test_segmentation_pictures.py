@@ -12,20 +12,10 @@ from PIL import Image
 from ringlet import RunConfig, Trainer
 from ringlet.comm.single import SingleCommunicator
 from ringlet.data.builtin import ShapesSource
+from ringlet.evaluation.panels import fitted, image_panel, mask_panel
+from ringlet.evaluation.sheets import GAP, LINE, Sample, draw_sheet
 from ringlet.training.events import EpochFinished
-from ringlet.training.pictures import (
-    GAP,
-    LINE,
-    Sample,
-    ValidationPictures,
-    draw_sheet,
-    evenly_spaced,
-    fitted,
-    image_panel,
-    mask_panel,
-    predicted_mask,
-    remove_pictures_after,
-)
+from ringlet.training.pictures import ValidationPictures, evenly_spaced, predicted_mask, remove_pictures_after
 from ringlet.training.session import Session
 
 SMALL: dict[str, Any] = {

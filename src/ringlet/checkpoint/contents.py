@@ -20,6 +20,7 @@ from ringlet.checkpoint.manifest import open_regular
 from ringlet.errors import CheckpointError, UnreadableCheckpointError, show
 from ringlet.io import jsontext, safetensors
 from ringlet.io.storage import Place
+from ringlet.models.module_spec import ModuleSpec, Network
 from ringlet.models.spec import ModelSpec
 from ringlet.operations.attributes import is_integer
 
@@ -39,9 +40,9 @@ class Checkpoint:
 
     step: int
     """Updates done; names the directory."""
-    spec: ModelSpec
+    spec: ModelSpec | ModuleSpec
     tensors: Mapping[str, NDArray[Any]]
-    """Parameters and running statistics by name."""
+    """Parameters and running statistics by name; of a module all its tensors."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """As in model files: labels, normalisation, loss, metrics, data set, version."""
     optimizer: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -85,7 +86,7 @@ def check(checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"versions must map texts to texts, got {show(checkpoint.versions)}")
 
 
-def check_optimizer(spec: ModelSpec, state: Mapping[str, NDArray[Any]]) -> None:
+def check_optimizer(spec: Network, state: Mapping[str, NDArray[Any]]) -> None:
     """Refuse state arrays that cannot belong to the network's parameters."""
     for name, array in state.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:

@@ -39,7 +39,7 @@ from ringlet.errors import (
     show,
 )
 from ringlet.io.storage import Address, Place, place_of
-from ringlet.models.files import ModelFile, load_model_file, write_model
+from ringlet.models.files import NetworkFile, load_network_file, write_model
 from ringlet.operations.attributes import is_integer
 
 _STEP = re.compile(r"step-([0-9]{8,15})")
@@ -280,9 +280,9 @@ def _files(checkpoint: Checkpoint) -> dict[str, Content]:
     return files
 
 
-def _load_model(path: Path) -> ModelFile:
+def _load_model(path: Path) -> NetworkFile:
     try:
-        return load_model_file(path)
+        return load_network_file(path)
     except NewerModelFileError as error:
         raise NewerCheckpointError(str(error)) from None
     except ModelFileError as error:

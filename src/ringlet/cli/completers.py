@@ -71,15 +71,10 @@ def of_run_option(name: str) -> Completer:
 
 
 def _losses(incomplete: str) -> Pairs:
-    from ringlet.optim.metric_names import LOSS_NAMES, METRIC_NAMES
+    from ringlet.losses import LOSSES
+    from ringlet.metrics import METRICS
 
-    return _some_of(dict.fromkeys(LOSS_NAMES + METRIC_NAMES))(incomplete)
-
-
-def _metrics(incomplete: str) -> Pairs:
-    from ringlet.optim.metric_names import METRIC_NAMES
-
-    return _some_of(METRIC_NAMES)(incomplete)
+    return _some_of(dict.fromkeys(LOSSES.names() + METRICS.names()))(incomplete)
 
 
 def _some_of(values: Iterable[str]) -> Completer:
@@ -122,7 +117,6 @@ OWN_COMPLETERS: dict[str, Completer] = {
     **dict.fromkeys(("model", "model.name"), models),
     **dict.fromkeys(("dataset", "dataset.name"), datasets),
     **dict.fromkeys(("loss_func", "training.loss"), _losses),
-    **dict.fromkeys(("metrics", "training.metrics"), _metrics),
     **dict.fromkeys(("checkpoint_every", "checkpoint.every"), lambda _: [("auto", ""), ("never", "")]),
     **dict.fromkeys(("resume", "checkpoint.resume"), lambda _: [("auto", ""), ("epoch:", "")]),
 }

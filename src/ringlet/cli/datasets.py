@@ -1,4 +1,4 @@
-"""``ringlet datasets``: list what can be trained on; ``ringlet datasets fetch`` brings one into the data cache."""
+"""``ringlet datasets``: list what can be trained on, ``fetch`` one into the data cache, ``inspect`` one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringlet.cli import completers
+from ringlet.cli import completers, inspection
 
 if TYPE_CHECKING:
     from ringlet.data.catalogue import CatalogueEntry
 
 app = typer.Typer(
-    rich_markup_mode=None, add_completion=False, help="List the data sets, or fetch one into the data cache."
+    rich_markup_mode=None, add_completion=False, help="List the data sets, fetch one, or look at one's samples."
 )
 CacheDirectory = Annotated[
     Path | None,
@@ -23,6 +23,7 @@ EXAMPLES = (
     ("ringlet datasets", "all data sets, and which are here"),
     ("ringlet datasets fetch cifar10", "download one"),
     ("ringlet datasets fetch mnist --base-url https://mirror.example.org/mnist/", "from a mirror; checksums stay"),
+    *inspection.EXAMPLES,
 )
 
 
@@ -44,7 +45,8 @@ def list_datasets(
         return
     columns = ("Name", "Task", "Shape", "Classes", "Where", "Licence", "What")
     display.results_console().print(display.table(columns, [_row(entry) for entry in entries]))
-    display.note("`ringlet train --dataset NAME` trains on it; own files: --dataset npz:PATH, folder:PATH, masks:PATH")
+    own = "npz:PATH, folder:PATH, masks:PATH, table:PATH"
+    display.note(f"`ringlet train --dataset NAME` trains on it; own files: --dataset {own}")
 
 
 def _row(entry: CatalogueEntry) -> tuple[object, ...]:
@@ -98,6 +100,9 @@ def fetch_dataset(
     if not progress.was_used:
         display.note(f"{name} is already complete in the cache")
     print(display.clean(folder))
+
+
+app.command("inspect")(inspection.inspect_dataset)
 
 
 def command() -> Any:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
 from ringlet.output_streams import check_delivered
+from ringlet.terminal import errors_console as errors_console
+from ringlet.terminal import results_console as results_console
+from ringlet.training.metric_text import best_epoch as best_epoch
+from ringlet.training.metric_text import format_metric as format_metric
+from ringlet.training.metric_text import short_metrics as short_metrics
 
 if TYPE_CHECKING:
     from ringlet.models.spec import ModelSpec
-
-
-PLAIN_WIDTH = 160
-TERMINAL_VARIABLE = "RINGLET_TERMINAL"
 
 
 def clean(text: object, limit: int = 500) -> str:
@@ -35,43 +34,6 @@ def _visible(character: str) -> str:
     if character == " " or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
         return character
     return "\N{REPLACEMENT CHARACTER}"
-
-
-def errors_console() -> Console:
-    """The console for everything that is not a result."""
-    return _console(stderr=True)
-
-
-def results_console() -> Console:
-    """The console for results."""
-    return _console(stderr=False)
-
-
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    settings: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": False}
-    terminal = _launchers_terminal(os.environ.get(TERMINAL_VARIABLE, "")) if stderr and not stream.isatty() else None
-    if os.environ.get("NO_COLOR"):
-        settings |= {"color_system": None, "no_color": True}  # not even bold
-    if terminal is not None:
-        return Console(stderr=True, force_terminal=True, **{**terminal, **settings})
-    width = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(stderr=stderr, width=width, **settings)
-
-
-def is_live(console: Console) -> bool:
-    """Whether bars may be redrawn: on a terminal, not in a file or pipe, even if that shall have colours."""
-    stream = sys.stderr if console.stderr else sys.stdout
-    passed_on = console.stderr and _launchers_terminal(os.environ.get(TERMINAL_VARIABLE, "")) is not None
-    return console.is_terminal and not console.is_dumb_terminal and (stream.isatty() or passed_on)
-
-
-def _launchers_terminal(description: str) -> dict[str, Any] | None:
-    """Size and colours of the terminal to which a launcher passes this process's stderr: ``120x40+color``."""
-    match = re.fullmatch(r"(\d{1,5})x(\d{1,5})(\+color)?", description)
-    if match is None:
-        return None
-    return {"width": int(match[1]), "height": int(match[2]), "color_system": "auto" if match[3] else None}
 
 
 def complain(message: str, heading: str = "error") -> None:
@@ -90,7 +52,8 @@ def note(message: str) -> None:
 
 def heading(message: str) -> None:
     """A heading of a phase on stderr."""
-    errors_console().print(Text(clean(message), style="bold"), soft_wrap=True)
+    console = errors_console()
+    console.print(Text(clean(message), style="bold"), soft_wrap=not console.is_terminal)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -99,29 +62,85 @@ def print_json(document: Mapping[str, Any]) -> None:
     check_delivered()
 
 
+@dataclass(frozen=True)
+class FittedTable:
+    """A boxed table that breaks no number: where it is too wide, its columns follow in several tables.
+
+    Each of them begins with the first column, which says whose row it is.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    centred: bool
+    lines: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """What fits into the width at hand."""
+        del console
+        for places in self._groups(options.max_width):
+            yield self._part(places)
+
+    def _groups(self, width: int) -> list[list[int]]:
+        """Columns, by number, that stand beside each other."""
+        needed = [_least_width(name, [row[place] for row in self.rows]) for place, name in enumerate(self.columns)]
+        groups: list[list[int]] = [[]]
+        for place in range(len(self.columns)):
+            group = groups[-1]
+            if len(group) > (len(groups) > 1) and _total([needed[own] for own in (*group, place)]) > width:
+                groups.append([0, place])
+            else:
+                group.append(place)
+        return groups
+
+    def _part(self, places: Sequence[int]) -> Table:
+        result = Table(box=box.SQUARE, show_lines=self.lines, header_style="bold", safe_box=False)
+        for place in places:
+            cells = [row[place] for row in self.rows]
+            numeric = bool(cells) and all(isinstance(cell, Number) for cell in cells)
+            justify: Any = "center" if self.centred else "right" if numeric else "left"
+            least = min(_least_width(self.columns[place], cells), _LONGEST_WORD)
+            result.add_column(self.columns[place], justify=justify, overflow="fold", min_width=least)
+        for row in self.rows:
+            result.add_row(*(Text(str(row[place])) for place in places))
+        return result
+
+
+_LONGEST_WORD = 40
+"""Longer ones, such as paths, may be broken."""
+_SHORT_CELL = 18
+"""Cells up to this length are not broken at all: ``1.52 ± 3%``."""
+
+
+def _least_width(name: str, cells: Sequence[str]) -> int:
+    """How wide a column must be to break no word and no short cell."""
+    words = [
+        *name.split(),
+        *(word for cell in cells for word in ([cell] if len(cell) <= _SHORT_CELL else cell.split())),
+    ]
+    return max((min(len(word), _LONGEST_WORD) for word in words), default=1)
+
+
+def _total(widths: Sequence[int]) -> int:
+    """Of columns with their lines and the room beside them."""
+    return sum(widths) + 3 * len(widths) + 1
+
+
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, centred: bool = False, lines: bool = False
-) -> Table:
+) -> FittedTable:
     """A boxed table of cleaned cells; numbers are set right unless ``centred``."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    result = Table(box=box.SQUARE, show_lines=lines, header_style="bold", safe_box=False)
-    for index, name in enumerate(columns):
-        numeric = all(isinstance(row[index], _Number) for row in cells) and cells
-        result.add_column(
-            name, justify="center" if centred else "right" if numeric else "left", overflow="fold", no_wrap=False
-        )
-    for row in cells:
-        result.add_row(*(Text(str(value)) for value in row))
-    return result
+    return FittedTable(columns, [[_cell(value) for value in row] for row in rows], centred, lines)
 
 
-class _Number(str):
+class Number(str):
     """A formatted number, set right in a column."""
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, Number):
+        return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return _Number(f"{value:,}")
+        return Number(f"{value:,}")
     return clean("" if value is None else value)
 
 
@@ -134,45 +153,28 @@ def plain_value(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def duration(seconds: float) -> str:
+    """Roughly how long: ``40 s``, ``12 min``, ``3.5 h``."""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
 def pairs(values: Mapping[str, object], indent: str = "  ") -> Text:
     """``name : value`` lines with aligned colons."""
     width = max((len(name) for name in values), default=0)
     return Text("\n".join(f"{indent}{name:<{width}} : {clean(value)}" for name, value in values.items()))
 
 
-_SHORT = {
-    "loss": "loss",
-    "categorical_accuracy": "acc",
-    "accuracy": "acc",
-    "top5_accuracy": "top5",
-    "categorical_hinge": "hin",
-    "categorical_mse": "mse",
-    "categorical_mae": "mae",
-}
-_PERCENT = ("accuracy", "top5", "top_5", "dice", "iou")
-
-
-def short_metrics(metrics: Mapping[str, float], prefix: str = "") -> str:
-    """``acc: 97.25%, loss: 0.0912`` for one line."""
-    return ", ".join(f"{prefix}{_short(name)}: {format_metric(name, value)}" for name, value in metrics.items())
-
-
-def format_metric(name: str, value: float) -> str:
-    """A share in per cent, anything else with five digits."""
-    percent = any(part in name for part in _PERCENT)
-    return f"{100 * value:.2f}%" if percent else f"{value:.5f}"
-
-
-def _short(name: str) -> str:
-    bare = name.removeprefix("val_")
-    return ("val_" if bare != name else "") + _SHORT.get(bare, bare)
-
-
 MAX_RULED_ROWS = 40
 """Longer tables have no line between rows."""
 
 
-def layer_table(spec: ModelSpec, *, with_flops: bool = False) -> Table:
+def layer_table(spec: ModelSpec, *, with_flops: bool = False) -> FittedTable:
     """One row per layer; ``with_flops`` adds the layer's name and its operations per sample."""
     from ringlet.models.table import COLUMNS, layer_rows
 

@@ -90,6 +90,10 @@ def _print(result: Export) -> None:
     if result.num_batch_norms:
         facts["batch norms folded"] = f"{result.num_folded} of {result.num_batch_norms}"
     console.print(display.pairs(facts))
+    if result.plain is not None and result.advice:
+        where = f"by the defaults of {TITLES[result.target]} on this processor"
+        how_far = f"{result.plain.largest:.1e} ({100 * result.plain.agreement:.2f}% of the same class)"
+        display.note(f"opened without Ringlet, {where}, its outputs differ by up to {how_far}. {result.advice}")
     size = f"{result.artifact.num_bytes / 1e6:,.2f} MB; the model file has {result.num_model_bytes / 1e6:,.2f} MB"
     print(f"Model: {', '.join(display.clean(path) for path in result.files)} ({size})")
 

@@ -44,7 +44,7 @@ MinWorkers = Annotated[
 ]
 RESOLVED = "--resolved"
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show all options of the run, not only what differs from the defaults")
+    bool, typer.Option("--verbose", help="Show all layers, and all options, not only what differs from the defaults")
 ]
 Resolved = Annotated[str | None, typer.Option(RESOLVED, metavar="JSON", hidden=True, help="for workers: all options")]
 

@@ -29,6 +29,7 @@ VERBS = {
     "sql": "Keep models in a database and predict its rows.",
     "models": "List the networks of the zoo, or show the layers of one.",
     "datasets": "List the data sets, or fetch one into the data cache.",
+    "tune": "Find a learning rate, or search for the options that learn best.",
     "study": "Run a grid of trainings and report whether another worker pays off.",
     "bench": "Measure how fast workers exchange data.",
     "plan": "Forecast memory, traffic and time of a run on 1 to 4,096 workers.",

@@ -22,7 +22,7 @@ from ringlet.cli import completers
 from ringlet.errors import UsageError
 
 COMMON = {
-    "model": ("NAME", "network of the zoo: see `ringlet models` (default: vgg1dobn)"),
+    "model": ("NAME", "network of the zoo: see `ringlet models` (default: one that fits the data)"),
     "dataset": ("NAME", "`ringlet datasets`, or folder:PATH, masks:PATH, npz:PATH (default: digits)"),
     "image_size": ("N,N", "height,width, or one number, to which images are resized"),
     "num_epochs": ("INT", "passes over the training data (default: 50)"),

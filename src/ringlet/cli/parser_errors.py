@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ringlet.errors import UnknownNameError
+from ringlet.errors import UnknownNameError, nearest_names
 
 _EXPECTED = (
     (re.compile(r"valid integer"), "a whole number"),
@@ -17,6 +17,8 @@ _EXPECTED = (
     (re.compile(r"less than (\S+)"), "less than {}"),
 )
 """How the parser says what it expected, and how we do."""
+_SLIP = 0.75
+"""How much like a command a word is that was meant as one."""
 _NO_COMMAND = re.compile(r"No such command '(.*?)'")
 _EXTRA = re.compile(r"Got unexpected extra argument(?:\(s\)|s)? \((.*)\)")
 
@@ -38,10 +40,12 @@ def in_our_words(error: Any) -> str:
 
 
 def _unknown_command(error: Any, name: str) -> str:
-    """The nearest sub-command; where there is only one, the line that was probably meant."""
+    """The nearest sub-command; where there are one or two and it is no slip of theirs, the lines that were meant."""
     known = list(getattr(error.ctx.command, "commands", {}))
-    message = str(UnknownNameError("command", name, known))
-    return f"{message}. Did you mean `{error.ctx.command_path} {known[0]} {name}`?" if len(known) == 1 else message
+    if len(known) > 2 or nearest_names(name, known, least=_SLIP):
+        return str(UnknownNameError("command", name, known))
+    lines = " or ".join(f"`{error.ctx.command_path} {command} {name}`" for command in known)
+    return f"unknown command '{name}'. Did you mean {lines}? Known: {', '.join(sorted(known))}"
 
 
 def _wrong_value(error: Any, message: str) -> str:

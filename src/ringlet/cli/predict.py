@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +17,20 @@ from ringlet.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from ringlet.comm.contract import Communicator
+    from ringlet.inference.description import Description
     from ringlet.inference.inputs import Input
     from ringlet.inference.predictor import Predictor
     from ringlet.inference.scoring import Record
     from ringlet.launch.plan import LaunchPlan
 
 MAX_ERRORS_SHOWN = 20
+MAX_SHARES_SHOWN = 6
 STDIN = "-"
 EXAMPLES = (
     ("ringlet predict runs/night photo.png more/", "a file and a folder, as a table"),
     ("ringlet predict model.onnx photos/ --top-k 3 -o classes.csv", "the three best classes, into a file"),
     ("ringlet predict runs/unet photos/ --overlay -o masks", "masks, and pictures with the mask painted over"),
+    ("ringlet predict runs/unet photos/ --csv shares.csv", "the share of every class in each picture"),
     ("ringlet predict runs/night @list.txt -n 2", "paths of a file, two workers"),
 )
 
@@ -45,6 +48,8 @@ class Request:
     batch_size: int
     threads: int | None
     json: bool
+    csv: Path | None = None
+    tta: str | None = None
 
 
 def predict(
@@ -64,7 +69,13 @@ def predict(
             "-o",
             "--output",
             metavar="OUT",
-            help="file for classes (.csv, .json, .parquet), folder for masks; default: a table",
+            help="file for classes or shares (.csv, .json, .parquet), or folder for masks; default: a table",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", metavar="FILE", help="also write the table: classes, or the share of each class in masks"
         ),
     ] = None,
     top_k: Annotated[
@@ -74,6 +85,10 @@ def predict(
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="NUMBER", help="probability from which a pixel counts as object")
     ] = 0.5,
+    tta: Annotated[
+        str | None,
+        typer.Option("--tta", metavar="flip|flips|shift", help="average over flipped or moved images"),
+    ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", metavar="INT", help="images at a time", min=1, max=65536)
     ] = 32,
@@ -90,7 +105,7 @@ def predict(
     image. An image that cannot be read is reported and skipped, and the exit code is 1. With -n each worker takes its
     share.
     """
-    request = Request(model, tuple(inputs), output, top_k, overlay, threshold, batch_size, threads, json)
+    request = Request(model, tuple(inputs), output, top_k, overlay, threshold, batch_size, threads, json, csv, tta)
     plan = launch_plan(num_workers, None, None, launcher, threads=threads)
     with _readable_by_workers(ctx.obj, plan) as arguments:
         exit_code = start_workers(arguments, plan)
@@ -136,10 +151,11 @@ def _work(request: Request) -> int:
         threads=_threads(request.threads, comm),
         batch_size=request.batch_size,
         threshold=request.threshold,
+        tta=request.tta,
     ) as predictor:
         folder = _check_output(request, predictor, comm)
-        shape = predictor.description.preprocessing.input_shape
-        listing = list_inputs(request.inputs, shape, lambda: _shared_lines(comm))
+        shape, table = predictor.description.preprocessing.input_shape, predictor.description.table
+        listing = list_inputs(request.inputs, shape, lambda: _shared_lines(comm), table)
         _check_same(comm, listing.inputs)
         if comm.rank == 0:
             for remark in listing.remarks:
@@ -164,6 +180,10 @@ def _check_output(request: Request, predictor: Predictor, comm: Communicator) ->
     from ringlet.inference.scoring import ENDINGS, check_table
 
     output, masks = request.output, predictor.description.task == "segmentation"
+    if request.csv is not None:
+        if request.csv.suffix.lower() != ".csv":
+            raise UsageError(f"--csv '{request.csv}': expected a name that ends in .csv; -o takes other formats")
+        check_table(request.csv)
     if not masks and request.overlay:
         raise UsageError(f"'{predictor.description.network}' predicts classes, not masks: leave --overlay out")
     if masks and request.top_k > 1:
@@ -172,12 +192,15 @@ def _check_output(request: Request, predictor: Predictor, comm: Communicator) ->
         if request.overlay:
             raise UsageError("--overlay needs a folder for the pictures: give -o FOLDER")
         return None
-    if not masks:
+    if not masks or output.suffix.lower() in ENDINGS:
+        if request.overlay:
+            raise UsageError(f"--overlay writes pictures, and '{output}' is a table: give -o FOLDER, and --csv FILE")
         check_table(output)
         return None
-    if output.suffix.lower() in ENDINGS or (output.exists() and not output.is_dir()):
+    if output.exists() and not output.is_dir():
         raise UsageError(
-            f"'{predictor.description.network}' predicts masks, and '{output}' is no folder: give the name of one"
+            f"'{predictor.description.network}' predicts masks: '{output}' is neither a folder nor a table "
+            f"({', '.join(ENDINGS)})"
         )
     if comm.rank == 0:
         try:
@@ -237,8 +260,9 @@ def _tell(request: Request, predictor: Predictor, records: list[Record], errors:
     from ringlet.inference.scoring import write_table
 
     description, output = predictor.description, request.output
-    if output is not None and description.task == "classification":
-        write_table(output, records, request.top_k)
+    tables = [] if output is None or output.is_dir() else [output]
+    for table in tables + ([] if request.csv is None else [request.csv]):
+        write_table(table, records, request.top_k)
     for error in errors[:MAX_ERRORS_SHOWN]:
         display.complain(error, "skipped")
     if len(errors) > MAX_ERRORS_SHOWN:
@@ -252,21 +276,25 @@ def _tell(request: Request, predictor: Predictor, records: list[Record], errors:
         display.print_json({**about, **counts, **written, "predictions": records})
         return
     if output is None:
-        display.results_console().print(_table(records, request.top_k, description.task))
+        display.results_console().print(_table(records, request.top_k, description))
     skipped = f", {len(errors):,} skipped" if errors else ""
     rate = short_rate(len(records), seconds)
     display.note(f"{predicted}{skipped}, {rate} images/s, by {display.clean(description.network)}")
     if output is not None:
-        print(f"{'Masks' if description.task == 'segmentation' else 'Predictions'}: {display.clean(output)}")
+        print(f"{'Predictions' if tables else 'Masks'}: {display.clean(output)}")
+    if request.csv is not None:
+        print(f"Table: {display.clean(request.csv)}")
 
 
-def _table(records: Sequence[Record], top_k: int, task: str) -> Any:
+def _table(records: Sequence[Record], top_k: int, description: Description) -> Any:
     from ringlet.cli import display
     from ringlet.inference.scoring import flat
 
-    if task == "segmentation":
-        rows = [(record["file"], *_size(record), _share(record["share"])) for record in records]
-        return display.table(("File", "Width", "Height", "Object"), rows)
+    if description.task == "segmentation":
+        return _share_table(records, description.num_classes)
+    if description.task == "regression":
+        values = [(record["file"], record["label"] if record["error"] is None else "(skipped)") for record in records]
+        return display.table(("File", ", ".join(description.labels) or "Value"), values)
     columns = ["File", "Label", "Probability"]
     for place in range(2, top_k + 1):
         columns += [f"{place}.", "Probability"]
@@ -278,6 +306,24 @@ def _table(records: Sequence[Record], top_k: int, task: str) -> Any:
             cells += [plain[f"label_{place}"], _share(plain[f"probability_{place}"])]
         rows.append(tuple(cells))
     return display.table(columns, rows)
+
+
+def _share_table(records: Sequence[Record], num_classes: int) -> Any:
+    """The share of the object in each picture; of several classes the largest shares, by name."""
+    from ringlet.cli import display
+
+    if num_classes <= 2:
+        rows = [(record["file"], *_size(record), _share(record["share"])) for record in records]
+        return display.table(("File", "Width", "Height", "Object"), rows)
+    rows = [(record["file"], *_size(record), _largest_shares(record["shares"] or {})) for record in records]
+    return display.table(("File", "Width", "Height", "Share of pixels"), rows)
+
+
+def _largest_shares(shares: Mapping[str, float]) -> str:
+    """``road 61.20%, car 3.10%``: the classes that occur, the largest first."""
+    found = sorted(((share, name) for name, share in shares.items() if share > 0), key=lambda pair: -pair[0])
+    text = ", ".join(f"{name} {_share(share)}" for share, name in found[:MAX_SHARES_SHOWN])
+    return text if len(found) <= MAX_SHARES_SHOWN else f"{text}, {len(found) - MAX_SHARES_SHOWN} more"
 
 
 def _size(record: Record) -> tuple[object, object]:

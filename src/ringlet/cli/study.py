@@ -165,7 +165,7 @@ def _show(step: RunProgress) -> None:
     words = [cell.model, *(word(cell, name) for name in ("engine", "strategy", "batch", "workers"))]
     words += [] if cell.distribution else [word(cell, "distribution")]
     where = f"[{step.number}/{step.total}] {', '.join(words)}, repeat {step.place.repeat}"
-    left = f", about {_duration(step.seconds_left)} left" if step.seconds_left else ""
+    left = f", about {display.duration(step.seconds_left)} left" if step.seconds_left else ""
     display.errors_console().print(
         display.clean(f"{where}: {_outcome(step.record)} ({step.record['seconds']:.0f} s{left})"), soft_wrap=True
     )
@@ -176,10 +176,6 @@ def _outcome(record: Any) -> str:
         return f"failed, {record['reason']}"
     epoch = record["measurement"]["epochs"][-1]
     return f"{epoch['seconds']:.3g} s per epoch, {epoch['num_samples'] / max(epoch['seconds'], 1e-9):,.0f} samples/s"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _interruption(opened: StudyDirectory) -> str:

@@ -33,6 +33,7 @@ from ringlet.output_streams import outlive_output
 if TYPE_CHECKING:
     from ringlet.config import RunConfig
     from ringlet.launch import LaunchPlan
+    from ringlet.models.spec import ModelSpec
     from ringlet.training.progress import RunResult
     from ringlet.training.session import Session
 
@@ -102,7 +103,7 @@ def start_or_execute(
 def execute(config: RunConfig, remarks: Sequence[str], *, json: bool, verbose: bool = False) -> int:
     """Do the run as one of its workers; the leader tells what happens."""
     from ringlet.cli import display
-    from ringlet.cli.progress import create_display
+    from ringlet.training.display import create_display
     from ringlet.training.session import Session
 
     for tracker in config.trackers:
@@ -131,14 +132,21 @@ def _describe(session: Session, *, verbose: bool) -> None:
     """The network and the options of the run, on stderr."""
     from ringlet.cli import display
     from ringlet.cli.display import layer_table
+    from ringlet.models.spec import ModelSpec
 
     console, config, spec, dataset = display.errors_console(), session.config, session.spec, session.dataset
     display.heading(f"**** Model {spec.name}: {spec.num_parameters:,} parameters")
-    console.print(layer_table(spec))
+    if not isinstance(spec, ModelSpec):
+        console.print("  a network of the program's own")
+    elif verbose:
+        console.print(layer_table(spec))
+    else:
+        console.print(f"  {_size_text(spec)}; --verbose shows the layers")
     shown = config.flat() if verbose else config.changed()
-    shown |= {"optimizer.learning_rate": session.optimizer.learning_rate, "training.loss": session.loss}
+    shown = {path: value for path, value in shown.items() if not path.startswith("loss.")}  # "loss" tells them all
+    shown |= {"optimizer.learning_rate": session.optimizer.learning_rate, "loss": session.loss}
     if verbose:
-        shown |= {"training.metrics": session.metrics, "engine.kernels": session.kernels.name}
+        shown |= {"metrics": session.metrics, "engine.kernels": session.kernels.name}
         shown |= {"engine.device": session.device}
     order = list(config.flat())
     paths = sorted(shown, key=lambda path: order.index(path) if path in order else len(order))
@@ -148,6 +156,13 @@ def _describe(session: Session, *, verbose: bool) -> None:
     display.heading(_workers_line(session))
     counts = ", ".join(f"{len(source):,} {name}" for name, source in sizes.items() if source is not None)
     display.heading(f"**** Data set {dataset.name}: {counts} samples of shape {dataset.input_shape}")
+
+
+def _size_text(spec: ModelSpec) -> str:
+    """``12 layers, 1.9 MFLOP to train on a sample``."""
+    flops = spec.training_flops
+    amount = f"{flops / 1e9:,.1f} GFLOP" if flops >= 1e9 else f"{flops / 1e6:,.1f} MFLOP"
+    return f"{len(spec.nodes) - 1} layers, {amount} to train on a sample"
 
 
 def _workers_line(session: Session) -> str:
@@ -180,6 +195,8 @@ def _print_result(result: RunResult) -> None:
         print(f"Time: {result.seconds:.2f} s")
         print(f"Throughput: {result.samples_per_second:,.2f} samples/s")
         print(f"Model: {display.clean(result.model_file)}")
+    if result.best is not None:
+        print(f"Best: {display.best_epoch(**result.best)}")
     if result.test is not None:
         print(f"Test: {display.short_metrics(result.test, 'test_')}")
 

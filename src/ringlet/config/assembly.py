@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringlet.component import Component, OptionError, plain, problem_of
-from ringlet.config.names import WITHOUT_EFFECT, Path, locate, unknown_option
+from ringlet.config.names import ALIASES, WITHOUT_EFFECT, Path, locate, unknown_option
 from ringlet.config.sections import BY_NAME, Section
 from ringlet.errors import ConfigError, RingletError
 from ringlet.option_text import choices, explain, shown
@@ -59,6 +59,9 @@ class Assembly:
             self.problems.append(unknown_option(name, given.origin))
             return
         value, path = given.value, alias.path
+        if alias.split is not None:
+            self._place_parts(alias.split, given)
+            return
         if alias.values is not None:
             if not isinstance(value, bool):
                 self.problems.append(f"{given.origin}: expected true or false, received {shown(value)}")
@@ -81,6 +84,15 @@ class Assembly:
         else:
             self._placed.append(_Placed(path, value, given, is_flat))
 
+    def _place_parts(self, split: Callable[[Any], Mapping[str, Any]], given: Given) -> None:
+        try:
+            parts = split(given.value)
+        except RingletError as error:
+            self.problems.append(f"{given.origin}: {error}")
+            return
+        for name, value in parts.items():
+            self._place(given._replace(name=name, value=value))
+
     def _add_table(self, path: Path, table: Any, given: Given) -> None:
         if isinstance(table, Component):
             table = {name: getattr(table, name) for name in table.model_fields_set}
@@ -89,11 +101,15 @@ class Assembly:
             return
         for name, value in table.items():
             own = Given(name, value, _joined(given, name), given.source)
+            moved = ".".join((*path, str(name).replace("-", "_")))
+            if moved in ALIASES:
+                self._place(own._replace(name=moved))
+                continue
             self._placed.append(_Placed((*path, str(name).replace("-", "_")), value, own, False))
 
     def _add_choice(self, section: Section, value: Any, given: Given) -> None:
         path = (section.name,)
-        if isinstance(value, Component):
+        if value is None or isinstance(value, Component):
             self._placed.append(_Placed(path, value, given, False))
         elif isinstance(value, str):
             try:
@@ -137,6 +153,10 @@ class Assembly:
         return self._chosen(section, own) if section.kind == "chosen" else self._set(section, own)
 
     def _chosen(self, section: Section, own: list[_Placed]) -> Any:
+        unset = max(
+            (placed.given.source for placed in own if len(placed.path) == 1 and placed.value is None), default=0
+        )
+        own = [placed for placed in own if placed.given.source >= unset]
         whole = [placed for placed in own if len(placed.path) == 1 and placed.value is not None]
         names = [placed for placed in own if placed.path[1:] == ("name",) and placed.value is not None]
         if whole and (not names or names[-1].given.source <= whole[-1].given.source):
@@ -215,7 +235,7 @@ class Assembly:
         registry = section.registry
         members: dict[str, tuple[type[Component], Mapping[str, Any], dict[str, _Placed]]] = {}
         options: list[_Placed] = []
-        for placed in own:
+        for placed in sorted(own, key=lambda one: (one.given.source, len(one.path))):  # lists before what adds to them
             try:
                 if len(placed.path) == 1:
                     members = self._members(registry, placed)
@@ -240,6 +260,8 @@ class Assembly:
                 members[found.name][2][placed.path[2]] = placed
             elif placed.value is not None and placed.value != _default_of(found, placed.path[2]):
                 self.notes.append(f"{placed.given.name}: no effect without {section.name} = {found.name}")
+        if section.empty and not members and any(placed.value in ((), []) for placed in own):
+            members[section.empty] = (registry.find(section.empty), {}, {})
         return tuple(
             self._create(found, defaults, values, (section.name, found.name))
             for found, defaults, values in members.values()
@@ -269,7 +291,7 @@ class Assembly:
                 continue
             else:
                 raise ConfigError(f"expected a list of names, received {shown(value)}")
-            if found.name in members:
+            if found.name in members and members[found.name][1] != given:
                 raise ConfigError(f"{registry.kind} '{found.name}' is named twice: give each once")
             members[found.name] = (found, given, {})
         return members

@@ -397,6 +397,8 @@ def _schema_of_flat(name: str) -> dict[str, Any]:
         return _schema_of_field(found, alias.path[2], found.model_fields[alias.path[2]]) | about
     if section.kind == "plain":
         return _schema_of_field(section.component, alias.path[1], section.component.model_fields[alias.path[1]]) | about
+    if len(alias.path) == 1:
+        return about | {"type": "string"}
     owners = {entry.name: entry for entry in section.registry.entries() if alias.path[1] in entry.model_fields}
     if not owners:
         return about | {"type": "number"}

@@ -7,7 +7,7 @@ need no table.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
@@ -26,6 +26,8 @@ class Alias(NamedTuple):
     path: tuple[str, ...]
     values: Mapping[Any, Any] | None = None
     """What values stand for; those that are not in it mean nothing. None: themselves."""
+    split: Callable[[Any], Mapping[str, Any]] | None = None
+    """Takes a value apart that stands for several options: their paths and values."""
 
 
 def _same(section: str, *names: str) -> dict[str, Alias]:
@@ -38,22 +40,60 @@ def _transform(name: str, **options: str) -> dict[str, Alias]:
     return found | {f"{name}_images_{short}": Alias(("augmentation", name, own)) for short, own in options.items()}
 
 
+def _loss_and_metrics(value: Any) -> dict[str, Any]:
+    """``accuracy,cross_entropy``: the loss, and what else is reported."""
+    if not isinstance(value, str) or "," not in value:
+        return {"loss": value}
+    from ringlet.errors import UnknownNameError
+    from ringlet.losses import LOSSES
+    from ringlet.optim.metric_names import split_losses
+
+    loss, metrics = split_losses(value)
+    if loss is None:
+        raise UnknownNameError("loss", value, LOSSES.names())
+    return {"loss": loss, **{f"metrics.{name}": True for name in metrics}}
+
+
 ALIASES: dict[str, Alias] = {
-    **_same("model", "input_shape", "num_classes"),
+    **_same("model", "input_shape", "num_classes", "weights"),
+    **_same("transfer", "freeze", "unfreeze_at", "rates"),
     "weights_and_bias_filename": Alias(("model", "weights")),
     "model_options": Alias(("model", "options")),
     **{f"dataset_{name}": Alias(("dataset", name)) for name in ("path", "train_path", "test_path")},
     "use_synthetic_data": Alias(("dataset", "synthetic")),
-    **_same("dataset", "num_samples", "image_size", "validation_split", "test_as_validation"),
+    **_same("dataset", "num_samples", "image_size", "validation_split", "test_as_validation", "normalization"),
+    **_same("dataset", "target", "skip_broken"),
+    "task": Alias(("dataset", "targets")),
     **_transform("flip", prob="probability"),
     **_transform("crop", size="size", prob="probability"),
     **_transform("shift", size="size", prob="probability"),
     **_transform("rotate", degrees="degrees", prob="probability"),
     **_transform("jitter", strength="strength", prob="probability"),
-    **_same("training", "num_epochs", "steps_per_epoch", "local_batch_size", "global_batch_size", "metrics", "dtype"),
-    **_same("training", "seed", "clip_value", "clip_norm", "learning_rate_scaling", "evaluate", "evaluate_only"),
+    **_transform("vertical_flip", prob="probability"),
+    **_transform("zoom", strength="strength", prob="probability"),
+    **_transform("resized_crop", scale="scale", prob="probability"),
+    **_transform("colour", hue="hue", saturation="saturation", prob="probability"),
+    **_transform("blur", sigma="sigma", prob="probability"),
+    **_transform("erase", area="area", prob="probability"),
+    **_transform("mixup", alpha="alpha", prob="probability"),
+    **_transform("cutmix", alpha="alpha", prob="probability"),
+    **_same("training", "num_epochs", "steps_per_epoch", "local_batch_size", "global_batch_size", "dtype"),
+    **_same(
+        "training",
+        "stop_after",
+        "seed",
+        "clip_value",
+        "clip_norm",
+        "learning_rate_scaling",
+        "evaluate",
+        "evaluate_only",
+    ),
     "batch_size": Alias(("training", "local_batch_size")),
-    "loss_func": Alias(("training", "loss")),
+    **_same("training", "class_weights"),
+    "class_weight": Alias(("training", "class_weights")),
+    "loss_func": Alias(("loss",), split=_loss_and_metrics),
+    "training.loss": Alias(("loss",), split=_loss_and_metrics),
+    "training.metrics": Alias(("metrics",)),
     "decay_rate": Alias(("optimizer", "rho")),
     "lr_schedulers": Alias(("schedule",)),
     **_same("strategy", "overlap", "compression"),
@@ -63,7 +103,7 @@ ALIASES: dict[str, Alias] = {
     **_same("engine", "device", "threads", "kernels", "exact"),
     "checkpoint_every": Alias(("checkpoint", "every")),
     "checkpoint_optimizer": Alias(("checkpoint", "optimizer")),
-    **_same("checkpoint", "keep", "resume", "break_lock"),
+    **_same("checkpoint", "keep", "resume", "break_lock", "allow_changed_data"),
     **_same("guards", "on_nan", "digest_every", "stall_seconds"),
     "log": Alias(("trackers",)),
     **_same("output", "run_dir", "history_file", "timeline", "profile", "num_pictures"),
@@ -88,10 +128,10 @@ def locate(name: str) -> Alias | None:
     """Where the option called ``name`` stands: by its path, by one of its other names; None: nowhere."""
     name = name.replace("-", "_")
     path = tuple(name.split("."))
-    if path[0] in BY_NAME and len(path) <= 3:
-        return Alias(path)
     if name in ALIASES:
         return ALIASES[name]
+    if path[0] in BY_NAME and len(path) <= 3:
+        return Alias(path)
     for section, prefix in (("optimizer", False), ("schedule", True)):
         registry = BY_NAME[section].registry
         for entry in registry.entries():

@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING, Any, final
 from ringlet.component import Component, OptionError, affects_result, plain
 from ringlet.config.assembly import Assembly, Given
 from ringlet.config.names import Path, locate, unknown_option
-from ringlet.config.sections import BY_NAME, SECTIONS, Checkpoint, Guards, Model, Output, Training, Workers
+from ringlet.config.sections import (
+    AUTO,
+    BY_NAME,
+    SECTIONS,
+    Checkpoint,
+    Guards,
+    Model,
+    Output,
+    Training,
+    Transfer,
+    Workers,
+)
 from ringlet.errors import ConfigError, RingletError
 
 if TYPE_CHECKING:
-    from ringlet.data.augmentation import Transform
+    from ringlet.data.augmentation import Change
     from ringlet.data.formats import DatasetFormat
     from ringlet.engines.engine import Engine
+    from ringlet.losses import Loss
+    from ringlet.metrics import Metric
     from ringlet.optim import Optimizer
     from ringlet.optim.schedules import Rule
     from ringlet.strategies.contract import StrategyConfig
@@ -36,8 +49,11 @@ class RunConfig:
 
     model: Model
     dataset: DatasetFormat
-    augmentation: tuple[Transform, ...]
+    augmentation: tuple[Change, ...]
+    transfer: Transfer
     training: Training
+    loss: Loss
+    metrics: tuple[Metric, ...]
     optimizer: Optimizer
     schedule: tuple[Rule, ...]
     strategy: StrategyConfig
@@ -192,13 +208,21 @@ class RunConfig:
         from ringlet.models import zoo
 
         model = self.model
+        if model.network == AUTO:  # it is known when the data are
+            return
         place = self.place("model.name") or "model"
         try:
             zoo.describe(model.network)
         except RingletError as error:
             raise ConfigError(f"{place}: {error}") from None
         try:
-            zoo.create(model.network, input_shape=model.input_shape, num_classes=model.num_classes, **model.options)
+            zoo.create(
+                model.network,
+                input_shape=model.input_shape,
+                num_classes=model.num_classes,
+                last_layer=model.last_layer,
+                **model.options,
+            )
         except OptionError as error:
             found = [f"{self._place_of_option(option) or place}: {text}" for option, text in error.problems]
             raise ConfigError("\n".join(found)) from None

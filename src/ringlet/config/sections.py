@@ -8,25 +8,34 @@ names (``[schedule.warm_up]``, ``[schedule.cosine]``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from numbers import Real
 from typing import Any, Literal
 
 from ringlet.component import Component, Problem, Registry, option
-from ringlet.errors import ConfigError, UsageError
+from ringlet.errors import ConfigError
+from ringlet.option_text import parse_pairs
 
 OptionValue = str | int | float | bool
 MAX_COUNT = 1_000_000
+AUTO = "auto"
+"""In place of a network: the data decide."""
 
 
 class Model(Component):
     """The network: one of the zoo, with the options of its family."""
 
-    network: str = option("vgg1dobn", "network of the zoo: see `ringlet models`", min_length=1)
+    network: str = option(AUTO, "network of the zoo: see `ringlet models`; auto: one that fits the data", min_length=1)
     input_shape: tuple[int, ...] | None = option(None, "channels,height,width; default: the data set's")
     num_classes: int | None = option(None, "number of classes; default: the data set's", ge=1)
-    weights: str | None = option(None, "start from the weights of this model file")
+    last_layer: Literal["softmax", "sigmoid", "linear"] | None = option(
+        None, "what the network ends in; default: softmax for classes, sigmoid for labels and one mask, else linear"
+    )
+    weights: str | None = option(
+        None, "start from these weights: a run, a model file, or a state file of torchvision, timm or Keras"
+    )
     options: dict[str, OptionValue | tuple[int, ...]] = option({}, "options of the family, such as levels=4,width=8")
 
     @classmethod
@@ -52,11 +61,56 @@ class Model(Component):
         return {"name": own.pop("network"), **{k: v for k, v in own.items() if k != "options"}, **own["options"]}
 
 
+class Transfer(Component):
+    """Transfer learning: which parts of the network learn, when, and at which rate.
+
+    Parts are patterns of node or parameter names (``conv1``, ``norm*``), ``head`` (the last layer), ``backbone`` (all
+    but it) or ``..NODE`` (all up to a node); ``!PATTERN`` takes away again.
+    """
+
+    freeze: tuple[str, ...] = option(
+        (),
+        "parts that do not learn, comma-separated: backbone, head, ..NODE or patterns such as conv*; !PATTERN: but not",
+    )
+    unfreeze_at: int | None = option(
+        None, "epoch from which on frozen parts learn too; default: they stay frozen", unit="epochs", ge=2, le=MAX_COUNT
+    )
+    rates: tuple[str, ...] = option((), "factors of the learning rate by part, such as backbone=0.1,..conv5=0.01")
+
+    @property
+    def factors(self) -> list[tuple[str, float]]:
+        """Patterns with their factors; later ones win."""
+        return [
+            (pattern.strip(), float(factor)) for pattern, _, factor in (text.rpartition("=") for text in self.rates)
+        ]
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Rates that are none, and nothing to unfreeze."""
+        for text in self.rates:
+            pattern, _, factor = text.rpartition("=")
+            try:
+                fits = bool(pattern.strip()) and 0 < float(factor) < float("inf")
+            except ValueError:
+                fits = False
+            if not fits:
+                yield Problem("rates", f"'{text}': expected PART=FACTOR, such as backbone=0.1, with a factor above 0")
+        if self.unfreeze_at is not None and not self.freeze:
+            yield Problem("unfreeze_at", "nothing is frozen: give freeze, such as freeze=backbone, or leave it out")
+
+
 class Training(Component):
     """Training: how long, how much at a time, and what is minimised."""
 
     num_epochs: int = option(
         50, "passes over the training data", unit="epochs", affects_result=False, ge=0, le=MAX_COUNT
+    )
+    stop_after: int | None = option(
+        None,
+        "leave after so many epochs in all, with a checkpoint; the schedule stays that of num_epochs",
+        unit="epochs",
+        affects_result=False,
+        ge=1,
+        le=MAX_COUNT,
     )
     steps_per_epoch: int = option(0, "steps of one epoch; 0: the whole training data", unit="steps", ge=0)
     local_batch_size: int | None = option(
@@ -69,8 +123,11 @@ class Training(Component):
     global_batch_size: int | None = option(
         None, "samples of a step over all workers", unit="samples", ge=1, le=MAX_COUNT
     )
-    loss: str | None = option(None, "loss; entries before the last of a comma list are metrics", min_length=1)
-    metrics: tuple[str, ...] | None = option(None, "metrics to report, comma-separated")
+    class_weights: str | tuple[float, ...] | dict[str, float] | None = option(
+        None,
+        "factors of the losses of classes: balanced (the rarer, the more), numbers in the order of the classes, or "
+        "CLASS=NUMBER,…",
+    )
     dtype: Literal["float32", "float64", "bfloat16"] = option(
         "float32", "precision of the arithmetic; bfloat16: of passes, with weights and updates in float32"
     )
@@ -90,21 +147,43 @@ class Training(Component):
         """The type of weights, gradients, updates and samples; ``dtype`` is that of passes."""
         return "float32" if self.dtype == "bfloat16" else self.dtype
 
-    def contradictions(self) -> Iterable[Problem]:
-        """Two ways to clip, names that are no loss or metric."""
-        from ringlet.optim.metric_names import canonical_name, split_losses
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Weights of classes as they are meant: text is taken apart, lists and arrays become tuples."""
+        given = values.get("class_weights")
+        return values if given is None else {**values, "class_weights": _class_weights(given)}
 
+    def contradictions(self) -> Iterable[Problem]:
+        """Two ways to clip, weights that are none."""
         if self.clip_value is not None and self.clip_norm is not None:
             yield Problem("", "clip_value and clip_norm exclude each other: give one of them")
+        weights = self.class_weights
+        if isinstance(weights, str) and weights != "balanced":
+            yield Problem("class_weights", f"expected balanced, numbers or CLASS=NUMBER,…, received '{weights}'")
+        numbers = weights.values() if isinstance(weights, dict) else () if isinstance(weights, str) else weights or ()
+        if any(number < 0 for number in numbers):
+            yield Problem("class_weights", f"expected numbers of at least 0, received {min(numbers):g}")
+
+
+def _class_weights(given: Any) -> Any:
+    """``balanced``, a tuple of numbers or a table of them by class; what is neither stays as it is."""
+    if isinstance(given, str):
+        text = given.strip()
         try:
-            split_losses(self.loss or "")
-        except UsageError as error:
-            yield Problem("loss", str(error))
-        for name in self.metrics or ():
-            try:
-                canonical_name(name)
-            except UsageError as error:
-                yield Problem("metrics", str(error))
+            if "=" in text:
+                return {str(name): float(number) for name, number in parse_pairs(text).items()}
+            return text.lower() if text.isalpha() else tuple(float(number) for number in text.split(",") if number)
+        except (TypeError, ValueError):
+            return text
+    if isinstance(given, Mapping):
+        return {str(name): float(number) if _is_number(number) else number for name, number in given.items()}
+    if isinstance(given, Iterable):
+        return tuple(float(number) if _is_number(number) else number for number in given)
+    return given
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Workers(Component):
@@ -158,6 +237,11 @@ class Checkpoint(Component):
         "resume from a checkpoint of the run directory: auto, a number of steps, or epoch:N",
         affects_result=False,
         min_length=1,
+    )
+    allow_changed_data: bool = option(
+        False,
+        "resume although the data are not those that the checkpoint was written with",
+        affects_result=False,
     )
     break_lock: bool = option(
         False,
@@ -235,6 +319,8 @@ class Section:
     """What a name means here."""
     affects_result: bool = True
     """Whether the choice of a name changes what is learned."""
+    empty: str = ""
+    """The member that an empty list stands for, where none at all means something else than no list."""
 
     @property
     def registry(self) -> Registry[Any]:
@@ -268,7 +354,17 @@ SECTIONS: tuple[Section, ...] = (
         "ringlet.data.augmentation:AUGMENTATIONS",
         help="random changes of training images, comma-separated",
     ),
+    Section("transfer", "Transfer learning", "plain", Transfer),
     Section("training", "Training", "plain", Training),
+    Section("loss", "Loss", "chosen", "ringlet.losses:LOSSES", "auto", "what is minimised"),
+    Section(
+        "metrics",
+        "Metrics",
+        "set",
+        "ringlet.metrics:METRICS",
+        help="what is reported beside the loss, comma-separated; default: usual for the task",
+        empty="none",
+    ),
     Section("optimizer", "Optimizer", "chosen", "ringlet.optim.base:OPTIMIZERS", "adam", "optimizer"),
     Section(
         "schedule",

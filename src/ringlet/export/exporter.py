@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -48,6 +47,10 @@ class Export:
     num_model_bytes: int
     """Of the model file that was exported."""
     calibration: str | None = None
+    plain: Parity | None = None
+    """The same where a program without Ringlet opens it by the defaults of the library; None: that is no other way."""
+    advice: str = ""
+    """How such a program gets the precision of training, if by default it does not."""
 
     @property
     def files(self) -> list[str]:
@@ -67,15 +70,8 @@ class Export:
             "num_batch_norms": self.num_batch_norms,
             "num_folded": self.num_folded,
             "calibration": self.calibration,
-            "parity": {
-                "num_samples": parity.num_samples,
-                "samples": parity.origin,
-                "real": parity.is_real,
-                "largest_difference": parity.largest,
-                "mean_difference": parity.mean,
-                "agreement": parity.agreement,
-                "dice": parity.dice,
-            },
+            "parity": parity.to_dict(),
+            "parity_by_defaults": None if self.plain is None else self.plain.to_dict(),
         }
 
 
@@ -123,30 +119,42 @@ class Plan:
         model = load_model(self.location, batch_size=_BATCH_SIZE, threads=cores)
         network = fold(model.spec, {**model.replica.parameters.views, **model.replica.state.views})
         description = describe(
-            model.spec, model.normalization, model.labels, dataset=model.dataset_name, weights=self.weights
+            model.spec,
+            model.normalization,
+            model.labels,
+            dataset=model.dataset_name,
+            weights=self.weights,
+            table=model.table,
+            task=model.task,
         )
         finder = SampleFinder(model, description.preprocessing, self.location, calibration, say)
         origin = None
         writer: Exporter = EXPORTERS.create(self.target)
-        with blas_threads(cores), _draft(self.place) as draft:
+        with blas_threads(cores), draft_of(self.place) as draft:
             exported = writer.build_model(network, description)
             if self.weights == "int8":
                 samples = finder.calibrate(num_samples or NUM_CALIBRATION_SAMPLES)
                 origin = f"{len(samples.values)} samples, {samples.origin}"
                 exported = quantize(exported, samples.values, by_name=writer.inputs_have_names)
             writer.save(exported, draft, description)
-            parity = self._compare(model, draft, finder.compare(num_samples or NUM_SAMPLES), cores)
+            samples = finder.compare(num_samples or NUM_SAMPLES)
+            parity = self._compare(model, draft, samples, cores)
+            plainly = writer.open_plainly(draft)
+            plain = None if plainly is None else compare(model, plainly, samples)
         norms, left = (
             sum(isinstance(OPERATIONS[part.op], ChannelOperation) for part in parts)
             for parts in (model.spec.nodes, network.layers)
         )
         artifact, size = Artifact.find(self.place), self.location.stat().st_size
-        return Export(network.name, self.target, self.place, artifact, parity, norms, norms - left, size, origin)
+        is_worse = plain is not None and not plain.is_exact and plain.largest > 2 * parity.largest
+        advice = writer.precision_advice if is_worse else ""
+        counts = norms, norms - left, size
+        return Export(network.name, self.target, self.place, artifact, parity, *counts, origin, plain, advice)
 
     def _compare(self, model: LoadedModel, draft: Path, samples: Samples, threads: int) -> Parity:
         runtime = Artifact.find(draft).open(threads=threads, batch_size=_BATCH_SIZE)
         try:
-            parity = compare(model, runtime, samples)
+            parity = compare(model, runtime.run, samples)
         finally:
             runtime.close()
         parity.check(self.weights)
@@ -196,19 +204,38 @@ def _place(location: Path, target: str, weights: Weights, wish: Place | None) ->
     ending = ("-torch" if target == "torch" else "") + ("" if weights == "fp32" else f"-{weights}")
     name = f"{location.stem}{ending}{suffix}"
     if isinstance(wish, Address):
-        return _remote_place(wish, target, suffix)
+        return place_for(wish, target, suffix)
     place = location.with_name(name) if wish is None else wish / name if wish.is_dir() else wish
+    return place_for(place, target, suffix)
+
+
+def place_for(place: Place, target: str, suffix: str) -> Place:
+    """The file to write, if it can be written there."""
+    if isinstance(place, Address):
+        return _remote_place(place, target, suffix)
     _check_suffix(place, target, suffix)
     place = place if place.suffix else place.with_name(f"{place.name}{suffix}")
     if not place.parent.is_dir():
         raise UsageError(f"cannot write '{place}': folder '{place.parent}' does not exist. Make it first")
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write '{place}': folder '{place.parent}' is not writable. Choose another with -o")
+    _check_takes_files(place)
     second = next((ending for kind, ending in WEIGHTS_SUFFIXES.items() if kind == target), None)
     weights_file = place.with_suffix(second) if second else None
     if weights_file is not None and weights_file.exists() and not place.exists():
         raise UsageError(f"'{weights_file}' exists and would be overwritten: choose another name with -o")
     return place
+
+
+def _check_takes_files(place: Path) -> None:
+    """Refuse a folder in which nothing can be made, before time is spent: permissions do not tell all, as of /proc."""
+    try:
+        Path(tempfile.mkdtemp(prefix=".ringlet-", dir=place.parent)).rmdir()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(
+            f"cannot write '{place}': folder '{place.parent}' takes no files ({reason}). Choose another with -o"
+        ) from None
+    if place.is_dir():
+        raise UsageError(f"cannot write '{place}': it is a folder. Choose another name with -o")
 
 
 def _remote_place(wish: Address, target: str, suffix: str) -> Address:
@@ -224,10 +251,13 @@ def _check_suffix(place: Path, target: str, suffix: str) -> None:
 
 
 @contextmanager
-def _draft(place: Place) -> Iterator[Path]:
+def draft_of(place: Place) -> Iterator[Path]:
     """A path to write to; what is there at the end moves to ``place``, unless something was raised."""
     beside = place.parent if isinstance(place, Path) else None
-    folder = Path(tempfile.mkdtemp(prefix=f".{Path(place.name).stem[:60]}-", dir=beside))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{Path(place.name).stem[:60]}-", dir=beside))
+    except OSError as error:  # root may write anywhere, but no file system has to take it
+        raise UsageError(f"cannot write '{place}': {error.strerror or error}. Choose another place with -o") from None
     try:
         draft = folder / place.name
         yield draft

@@ -27,7 +27,7 @@ def build_model(network: Network, description: Description) -> Any:
     keras: Any = require("keras")
     writer = KerasWriter(keras, "float32", channels_first=False, taken=(INPUT, _NORMALIZE))
     with writer.layout():
-        images, value = _normalized_input(keras, description)
+        images, value = normalized_input(keras, description)
         values = {network.input_name: value}
         for layer in network.layers:
             value = OPERATIONS[layer.op].keras(writer, layer, [values[name] for name in layer.inputs])
@@ -44,7 +44,8 @@ def save(model: Any, path: Path, description: Description) -> None:
         archive.writestr(MEMBER, description.to_json())
 
 
-def _normalized_input(keras: Any, description: Description) -> tuple[Any, Any]:
+def normalized_input(keras: Any, description: Description) -> tuple[Any, Any]:
+    """The input of a functional model, and its values after normalisation."""
     preprocessing = description.preprocessing
     images = keras.Input(preprocessing.graph_shape, dtype=str(preprocessing.dtype), name=INPUT)
     factor, offset = (values.tolist() for values in preprocessing.normalization.factors(np.float32))
@@ -75,3 +76,6 @@ class Keras(Exporter):
     def save(self, model: Any, path: Path, description: Description) -> None:
         """See :func:`save`."""
         save(model, path, description)
+
+    def open_plainly(self, path: Path) -> None:
+        """Its only way is the one that Ringlet takes, too."""

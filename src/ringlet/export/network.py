@@ -12,7 +12,7 @@ after a concatenation) it stays, with the two numbers as its tensors. Dropout do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +29,8 @@ from ringlet.operations.base import ChannelOperation
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, NDArray[Any]]
+PlainRun = Callable[[NDArray[Any]], NDArray[Any]]
+"""From stored values to outputs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Exporter(Component, ABC):
     """Which weights an export may have."""
     inputs_have_names: ClassVar[bool] = False
     """Whether quantisation must feed samples by the name of the input."""
+    precision_advice: ClassVar[str] = ""
+    """How such a program gets the precision of training, where defaults may compute in less."""
 
     @abstractmethod
     def build_model(self, network: Network, description: Description) -> Any:
@@ -71,6 +75,10 @@ class Exporter(Component, ABC):
     @abstractmethod
     def save(self, model: Any, path: Path, description: Description) -> None:
         """Write such a model; a second file for its weights stands beside it."""
+
+    @abstractmethod
+    def open_plainly(self, path: Path) -> PlainRun | None:
+        """Open it as a program without Ringlet does, by the defaults of the library; None: as Ringlet does."""
 
 
 def fold(spec: ModelSpec, tensors: Tensors) -> Network:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ringlet.export.network import Exporter, Network
+from ringlet.export.network import Exporter, Network, PlainRun
 from ringlet.inference.description import INPUT, KEY, OUTPUT, WEIGHTS, Description, Weights
 from ringlet.libraries import require
 from ringlet.operations import OPERATIONS
@@ -52,6 +52,13 @@ def save(model: Any, path: Path, description: Description) -> None:
     require("onnx").save(model, path)
 
 
+def open_plainly(path: Path) -> PlainRun:
+    """A session of ONNX Runtime with its own settings."""
+    library: Any = require("onnxruntime")
+    session = library.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda values: session.run(None, {INPUT: values})[0]
+
+
 def _normalized(writer: OnnxWriter, description: Description) -> str:
     """``value * factor + offset`` per channel, rounded as training rounds it, and channels before rows."""
     preprocessing = description.preprocessing
@@ -80,3 +87,7 @@ class Onnx(Exporter):
     def save(self, model: Any, path: Path, description: Description) -> None:
         """See :func:`save`."""
         save(model, path, description)
+
+    def open_plainly(self, path: Path) -> PlainRun:
+        """See :func:`open_plainly`."""
+        return open_plainly(path)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.config import gather
-from ringlet.data import Dataset, Source, dataset_names, load_dataset
+from ringlet.data import Dataset, dataset_names, load_dataset
 from ringlet.data.formats import DATASETS
 from ringlet.errors import DataError, ModelFileError, RingletError, UnknownNameError, UsageError
-from ringlet.inference.artifact import Runtime
 from ringlet.inference.description import Weights
 from ringlet.inference.inputs import list_inputs
 from ringlet.inference.predictor import THRESHOLD
@@ -110,14 +109,7 @@ class SampleFinder:
                 f"data set '{dataset.name}' has inputs {dataset.input_shape}, the network takes "
                 f"{self.preprocessing.input_shape}"
             )
-        part, source = next((part, found) for part in parts if (found := getattr(dataset, part)) is not None)
-        return Samples(self._read(source, count), f"{_TITLES[part]} of '{dataset.name}'")
-
-    def _read(self, source: Source, count: int) -> NDArray[Any]:
-        inputs, _ = source.read(_spread(len(source), count))
-        if inputs.dtype != self.preprocessing.dtype:
-            raise DataError(f"values of type {inputs.dtype}, the network was trained on {self.preprocessing.dtype}")
-        return np.ascontiguousarray(np.moveaxis(inputs, 1, -1)) if inputs.ndim == 4 else inputs
+        return samples_of(dataset, self.preprocessing, count, parts)
 
     def _from_files(self, given: str, count: int) -> Samples:
         """Pictures of a folder or file; what cannot be read is left out."""
@@ -148,6 +140,18 @@ class SampleFinder:
         else:
             values = rng.standard_normal(shape).astype(np.float32)
         return Samples(values, "random numbers", is_real=False)
+
+
+def samples_of(
+    dataset: Dataset, preprocessing: Preprocessing, count: int, parts: tuple[Part, ...] = FOR_COMPARISON
+) -> Samples:
+    """Evenly spread samples of the first of ``parts`` that a data set has."""
+    part, source = next((part, found) for part in parts if (found := getattr(dataset, part)) is not None)
+    inputs, _ = source.read(_spread(len(source), count))
+    if inputs.dtype != preprocessing.dtype:
+        raise DataError(f"values of type {inputs.dtype}, the network was trained on {preprocessing.dtype}")
+    values = np.ascontiguousarray(np.moveaxis(inputs, 1, -1)) if inputs.ndim == 4 else inputs
+    return Samples(values, f"{_TITLES[part]} of '{dataset.name}'")
 
 
 _TITLES: dict[Part, str] = {"validation": "validation data", "test": "test data", "train": "training data"}
@@ -201,14 +205,38 @@ class Parity:
                 "(--samples), with data nearer to what it is for (--calibration), or use fp16"
             )
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether outputs differ by no more than the rounding of float32."""
+        return self.largest <= LARGEST["fp32"] * self.scale
 
-def compare(model: LoadedModel, runtime: Runtime, samples: Samples) -> Parity:
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "num_samples": self.num_samples,
+            "samples": self.origin,
+            "real": self.is_real,
+            "largest_difference": self.largest,
+            "mean_difference": self.mean,
+            "agreement": self.agreement,
+            "dice": self.dice,
+        }
+
+
+class Predicts(Protocol):
+    """What an export is compared with."""
+
+    def predict(self, images: NDArray[Any]) -> NDArray[Any]:
+        """Outputs for raw images ``(n, C, H, W)``."""
+
+
+def compare(model: Predicts, run: Callable[[NDArray[Any]], NDArray[Any]], samples: Samples) -> Parity:
     """Run the engine and the export on all samples."""
     sums = _Sums()
     for start in range(0, len(samples.values), _CHUNK):
         values = samples.values[start : start + _CHUNK]
         inputs = np.moveaxis(values, -1, 1) if values.ndim == 4 else values
-        sums.add(model.predict(inputs), runtime.run(values))
+        sums.add(model.predict(inputs), run(values))
     return Parity(
         len(samples.values),
         samples.origin,

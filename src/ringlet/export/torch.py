@@ -215,3 +215,6 @@ class Torch(Exporter):
     def save(self, model: Any, path: Path, description: Description) -> None:
         """See :func:`save`."""
         save(model, path, description)
+
+    def open_plainly(self, path: Path) -> None:
+        """Its only way is the one that Ringlet takes, too."""

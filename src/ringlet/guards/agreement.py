@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import ringlet
 from ringlet.comm.contract import Communicator
 from ringlet.data.partition import bounds
-from ringlet.data.source import Source
+from ringlet.data.source import Source, is_random
 from ringlet.errors import EXIT_USAGE, CommunicationError, ConfigError
 from ringlet.kernels.contract import Kernels
 
@@ -105,7 +105,7 @@ def dataset_fingerprint(source: Source) -> str:
     """
     about = [len(source), list(source.input_shape), source.task, source.num_classes]
     digest = hashlib.sha256(json.dumps(about).encode())
-    if len(source):
+    if len(source) and not is_random(source):
         picks = np.unique(np.linspace(0, len(source) - 1, FINGERPRINT_SAMPLES).astype(np.int64))
         for values in source.read(picks):
             digest.update(str(values.dtype).encode())

@@ -20,18 +20,21 @@ from ringlet.inference.description import Description
 from ringlet.io.storage import Address
 from ringlet.models.files import is_model_file
 
-Kind = Literal["ringlet", "openvino", "onnx", "torch", "keras"]
+Kind = Literal["ringlet", "openvino", "onnx", "torch", "torch-export", "keras"]
 
 SUFFIXES: dict[str, Kind] = {
     ".safetensors": "ringlet",
     ".xml": "openvino",
     ".onnx": "onnx",
     ".py": "torch",
+    ".pt2": "torch-export",
     ".keras": "keras",
 }
 WEIGHTS_SUFFIXES: dict[Kind, str] = {"openvino": ".bin", "torch": ".safetensors"}
 """Of kinds that keep their weights in a second file, beside the first."""
 PROGRAM_SUFFIX = ".py"
+PROGRAM_SUFFIXES = (PROGRAM_SUFFIX, ".pt2")
+"""Opening such a file may run what is in it: PyTorch's archive of a module may hold pickles."""
 _RUN_MODEL = "model.safetensors"
 Outputs = NDArray[np.float32]
 
@@ -62,7 +65,8 @@ class Artifact:
     def find(cls, path: Path | str | Address) -> Artifact:
         """The artifact at ``path``: a file by its ending, a run directory, or a folder with one artifact in it.
 
-        A program (``.py``, an export to PyTorch) is found by its own name alone, never through its folder or weights.
+        A program (``.py`` or ``.pt2``, exports to PyTorch) is found by its own name alone, never through its folder or
+        weights.
         What is at an address such as ``s3://bucket/net.onnx`` is brought into the cache.
         """
         location = _main_file(located(path))
@@ -83,7 +87,7 @@ class Artifact:
     @property
     def is_program(self) -> bool:
         """Whether opening it runs code that comes with it."""
-        return self.kind == "torch"
+        return self.kind in ("torch", "torch-export")
 
     @property
     def files(self) -> list[Path]:
@@ -148,6 +152,10 @@ def _open_file(kind: Kind, path: Path, threads: int, batch_size: int) -> Runtime
         from ringlet.inference.runtimes.torch import TorchRuntime
 
         return TorchRuntime(path, threads=threads)
+    if kind == "torch-export":
+        from ringlet.inference.runtimes.torch_export import TorchExportRuntime
+
+        return TorchExportRuntime(path, threads=threads)
     from ringlet.inference.runtimes.keras import KerasRuntime
 
     return KerasRuntime(path)
@@ -172,7 +180,7 @@ def _main_file(path: Path) -> Path:
     if (path / _RUN_MODEL).is_file():
         return path / _RUN_MODEL
     found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    programs = [file for file in found if file.suffix.lower() == PROGRAM_SUFFIX]
+    programs = [file for file in found if file.suffix.lower() in PROGRAM_SUFFIXES]
     data = [file for file in found if file not in programs and not _is_weights_of(file, programs)]
     if len(data) != 1:
         raise ModelFileError(_no_model_in(path, data, programs))

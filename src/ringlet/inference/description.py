@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ringlet.data.normalization import Normalization
-from ringlet.data.source import Task
+from ringlet.data.source import TASKS, Task
+from ringlet.data.table_schema import Schema
 from ringlet.errors import ConfigError, ModelFileError, SpecError, show
 from ringlet.inference.preprocessing import Preprocessing
 from ringlet.io import jsontext
-from ringlet.models.spec import ModelSpec
+from ringlet.models.module_spec import Network
 from ringlet.operations.attributes import check_shape
 
 Weights = Literal["fp32", "fp16", "int8"]
@@ -42,21 +43,27 @@ class Description:
     dataset: str = ""
     version: str = ""
     """Of Ringlet, when the artifact was written."""
+    table: Schema | None = None
+    """How rows of a table become inputs, if it has learned from one."""
+    given_task: Task | None = None
+    """What the outputs mean, if it is said."""
 
     @property
     def task(self) -> Task:
-        """Masks have a height and a width."""
-        return "segmentation" if len(self.output_shape) == 3 else "classification"
+        """What the outputs mean; if it is not said, outputs with a height and a width are masks."""
+        return self.given_task or _usual_task(self.output_shape)
 
     @property
     def num_classes(self) -> int:
-        """Two if there is one output."""
-        return max(self.output_shape[0], 2)
+        """Two if there is one output that decides between them; else the number of outputs."""
+        decides = self.task in ("classification", "segmentation")
+        return max(self.output_shape[0], 2) if decides else self.output_shape[0]
 
     def label(self, index: int) -> str:
         """The name of a class; its number if it has none."""
-        if self.output_shape[0] == 1 and len(self.labels) == 1:
-            return self.labels[0] if index else f"not {self.labels[0]}"
+        if self.output_shape[0] == 1 and len(self.labels) == 1 and self.num_classes == 2:
+            other = "background" if self.task == "segmentation" else f"not {self.labels[0]}"
+            return self.labels[0] if index else other
         return self.labels[index] if index < len(self.labels) else str(index)
 
     def to_json(self) -> str:
@@ -73,6 +80,7 @@ class Description:
                 "weights": self.weights,
                 "dataset": self.dataset,
                 "version": self.version,
+                **({} if self.table is None else {"table": self.table.to_dict()}),
             }
         )
 
@@ -102,23 +110,43 @@ class Description:
             raise ValueError("its labels are not a list of texts")
         if data["weights"] not in WEIGHTS:
             raise ValueError(f"weights {show(data['weights'])}, expected {', '.join(WEIGHTS)}")
-        return cls(texts[0], texts[1], preprocessing, shape, tuple(labels), data["weights"], texts[2], texts[3])
+        table = None if data.get("table") is None else Schema.from_dict(data["table"])
+        task = data.get("task")
+        if task is not None and task not in TASKS:
+            raise ValueError(f"task {show(task)}, expected one of {', '.join(TASKS)}")
+        about = tuple(labels), data["weights"], texts[2], texts[3], table, task
+        return cls(texts[0], texts[1], preprocessing, shape, *about)
+
+
+def _usual_task(output_shape: tuple[int, ...]) -> Task:
+    return "segmentation" if len(output_shape) == 3 else "classification"
 
 
 def describe(
-    spec: ModelSpec,
+    spec: Network,
     normalization: Normalization,
     labels: tuple[str, ...],
     *,
     dataset: str = "",
     weights: Weights = "fp32",
+    table: Schema | None = None,
+    task: Task | None = None,
 ) -> Description:
     """The description of a network that was trained with this normalisation."""
     from ringlet import __version__
 
     preprocessing = Preprocessing(spec.input_shape, normalization)
     return Description(
-        spec.name, spec.fingerprint(), preprocessing, spec.output_shape, labels, weights, dataset, __version__
+        spec.name,
+        spec.fingerprint(),
+        preprocessing,
+        spec.output_shape,
+        labels,
+        weights,
+        dataset,
+        __version__,
+        table,
+        task or _usual_task(spec.output_shape),
     )
 
 

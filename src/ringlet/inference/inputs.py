@@ -16,6 +16,9 @@ from ringlet.data import bounded
 from ringlet.data.folders import locate
 from ringlet.data.images import EXTENSIONS
 from ringlet.data.npz import NpzFile, with_channels_first
+from ringlet.data.table_files import ENDINGS
+from ringlet.data.table_schema import Schema
+from ringlet.data.tables import Columns
 from ringlet.errors import DataError
 from ringlet.inference.predictor import Named
 
@@ -32,7 +35,7 @@ class Input:
     name: str
     output: str
     path: Path | None = None
-    array: NpzImages | None = None
+    array: NpzImages | TableRows | None = None
     index: int = 0
     problem: str = ""
     """Why there is nothing to predict."""
@@ -52,6 +55,19 @@ class Listing:
 
     inputs: list[Input] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+
+class TableRows:
+    """The rows of a table as inputs of a network that has learned from one."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._values = schema.filled(schema.inputs(Columns.of_file(path).values, str(path)))
+        self.count = len(self._values)
+
+    def image(self, index: int) -> NDArray[Any]:
+        """The inputs of one row."""
+        values: NDArray[Any] = self._values[index]
+        return values
 
 
 class NpzImages:
@@ -85,17 +101,20 @@ def shown(path: Path) -> str:
 
 
 def list_inputs(
-    sources: Sequence[str], input_shape: tuple[int, ...], stdin: Callable[[], Iterable[str]] | None = None
+    sources: Sequence[str],
+    input_shape: tuple[int, ...],
+    stdin: Callable[[], Iterable[str]] | None = None,
+    table: Schema | None = None,
 ) -> Listing:
     """Everything that ``sources`` name, in their order; folders recursively, sorted by path.
 
     ``-`` stands for the lines of ``stdin``, ``@FILE`` for those of a file: one path each. What does not exist is listed
     too, with its problem; if there is nothing else, that is an error. In folders, masks beside their images (and what
-    an earlier prediction wrote) are left out.
+    an earlier prediction wrote) are left out. ``table`` says what the rows of a table are to the network.
     """
     listing = Listing()
     for source in _with_lines(sources, stdin):
-        _append(listing, source, input_shape)
+        _append(listing, source, input_shape, table)
     if all(item.problem for item in listing.inputs):
         first = listing.inputs[0].problem if listing.inputs else "the inputs name no image"
         raise DataError(f"there is nothing to predict: {first}")
@@ -125,7 +144,7 @@ def _lines(path: Path) -> list[str]:
         raise DataError(f"cannot read the list of paths '{path}': {reason}") from None
 
 
-def _append(listing: Listing, source: str, input_shape: tuple[int, ...]) -> None:
+def _append(listing: Listing, source: str, input_shape: tuple[int, ...], table: Schema | None) -> None:
     path = Path(source)
     try:
         if path.is_dir():
@@ -133,7 +152,9 @@ def _append(listing: Listing, source: str, input_shape: tuple[int, ...]) -> None
             if num_left_out:
                 listing.remarks.append(f"left out {num_left_out:,} masks and overlays in '{source}'")
         elif path.suffix.lower() == ".npz":
-            found = _in_npz(path, input_shape)
+            found = _in_arrays(path, NpzImages(path, input_shape))
+        elif path.suffix.lower() in ENDINGS and table is not None:
+            found = _in_arrays(path, TableRows(path, table))
         else:
             bounded.file_size(path)
             found = [Input(shown(path), path.stem, path)]
@@ -142,8 +163,7 @@ def _append(listing: Listing, source: str, input_shape: tuple[int, ...]) -> None
     listing.inputs += found
 
 
-def _in_npz(path: Path, input_shape: tuple[int, ...]) -> list[Input]:
-    images = NpzImages(path, input_shape)
+def _in_arrays(path: Path, images: NpzImages | TableRows) -> list[Input]:
     digits = len(str(max(images.count - 1, 0)))
     return [
         Input(f"{shown(path)}[{index}]", f"{path.stem}-{index:0{digits}d}", array=images, index=index)

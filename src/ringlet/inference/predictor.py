@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from ringlet.data import bounded
 from ringlet.data.bounded import check_num_pixels
-from ringlet.data.images import resized_rows
+from ringlet.data.images import STRIP_PIXELS, resized_rows
 from ringlet.errors import DataError, UsageError
+from ringlet.evaluation.views import averaged, views_of
 from ringlet.inference.artifact import Artifact, Outputs
 from ringlet.inference.description import Description
 from ringlet.inference.preprocessing import Size
@@ -42,14 +43,19 @@ class Prediction:
     class_index: int | None = None
     """Classification: the most probable class."""
     label: str | None = None
+    """Of that class; of several labels those from the threshold on, with commas; of values the values, with commas."""
     probability: float | None = None
-    """Of that class."""
+    """Of that class; of several labels the largest."""
     probabilities: NDArray[np.float32] | None = field(default=None, repr=False)
-    """Of all classes."""
+    """Of all classes or labels."""
+    values: NDArray[np.float32] | None = field(default=None, repr=False)
+    """Regression: what is predicted, ``(K,)`` or of every pixel of the network's size ``(K, H, W)``."""
     mask: NDArray[np.uint8] | None = field(default=None, repr=False)
     """Segmentation: the class of every pixel, (height, width) of the picture; 0 is background."""
     share: float | None = None
     """Segmentation: the share of pixels that are not background."""
+    shares: NDArray[np.float64] | None = field(default=None, repr=False)
+    """Segmentation: the share of pixels of every class, the background first."""
     error: str | None = None
     """What was wrong with the picture."""
     labels: tuple[str, ...] = field(default=(), repr=False)
@@ -61,6 +67,13 @@ class Prediction:
             return []
         order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return [(self.labels[index], float(self.probabilities[index])) for index in order]
+
+    def named_shares(self) -> dict[str, float]:
+        """Segmentation: the share of pixels of every class by its name; those of equal names are added up."""
+        found: dict[str, float] = {}
+        for label, share in zip(self.labels, () if self.shares is None else self.shares.tolist(), strict=False):
+            found[label] = found.get(label, 0.0) + share
+        return found
 
 
 class Interpreter:
@@ -77,7 +90,19 @@ class Interpreter:
             return Prediction(name, error=f"{name}: {_NOT_FINITE}")
         if self._description.task == "segmentation":
             return self._mask(name, outputs, size)
-        return self._class(name, outputs)
+        if self._description.task == "regression":
+            return self._values(name, outputs)
+        return self._labels_of(name, outputs) if self._description.task == "multilabel" else self._class(name, outputs)
+
+    def _labels_of(self, name: str, outputs: Outputs) -> Prediction:
+        found = [label for label, output in zip(self._labels, outputs, strict=True) if output >= self._threshold]
+        best = float(outputs.max())
+        return Prediction(name, None, ", ".join(found), best, outputs, labels=self._labels)
+
+    def _values(self, name: str, outputs: Outputs) -> Prediction:
+        shown = outputs.shape == (len(outputs),)
+        text = ", ".join(map(str, outputs)) if shown else f"{'x'.join(map(str, outputs.shape))} values"
+        return Prediction(name, label=text, values=outputs, labels=self._labels)
 
     def _class(self, name: str, outputs: Outputs) -> Prediction:
         if len(outputs) == 1:
@@ -99,7 +124,16 @@ class Interpreter:
                 for rows, plane in resized_rows(output, size):
                     mask[rows][plane > best[rows]] = index
                     np.maximum(best[rows], plane, out=best[rows])
-        return Prediction(name, mask=mask, share=float((mask != 0).mean()), labels=self._labels)
+        share, shares = float((mask != 0).mean()), shares_of(mask, len(self._labels))
+        return Prediction(name, mask=mask, share=share, shares=shares, labels=self._labels)
+
+
+def shares_of(mask: NDArray[Any], num_classes: int) -> NDArray[np.float64]:
+    """The share of pixels of every class; counted strip by strip, since counting takes eight bytes for each pixel."""
+    counts, num_rows = np.zeros(num_classes, np.int64), max(1, STRIP_PIXELS // max(1, mask.shape[1]))
+    for top in range(0, len(mask), num_rows):
+        counts += np.bincount(mask[top : top + num_rows].ravel(), minlength=num_classes)
+    return counts / max(mask.size, 1)
 
 
 Picture: TypeAlias = "str | Path | bytes | bytearray | memoryview | NDArray[Any]"
@@ -130,7 +164,8 @@ class Predictor:
     ``model`` is a run directory, a model file, an exported artifact, or an :class:`~ringlet.inference.Artifact` (whose
     content may be in memory). Pictures are decoded and computed ``batch_size`` at a time on ``threads`` threads
     (default: all cores); with one thread, on the caller's own. ``threshold`` is from where on a pixel, or a network
-    with a single output, says yes.
+    with a single output, says yes. ``tta`` averages the outputs over views of each picture: ``flip`` (mirrored),
+    ``flips`` (also upside down) or ``shift`` (moved by two pixels each way).
 
     An export to PyTorch is a program: naming its ``.py`` file runs it with all rights of the caller, so name only those
     you trust. Nothing else that can be named runs code, whatever lies beside it or in its folder.
@@ -145,6 +180,7 @@ class Predictor:
         threads: int | None = None,
         batch_size: int = BATCH_SIZE,
         threshold: float = THRESHOLD,
+        tta: str | None = None,
     ) -> None:
         self.threads = _within("threads", usable_cores() if threads is None else threads, MAX_THREADS)
         self.batch_size = _within("batch_size", batch_size, MAX_BATCH_SIZE)
@@ -153,6 +189,7 @@ class Predictor:
         self.artifact = model if isinstance(model, Artifact) else Artifact.find(model)
         self._runtime = self.artifact.open(threads=self.threads, batch_size=self.batch_size)
         self._interpret = Interpreter(self._runtime.description, threshold)
+        self._views = () if tta is None else views_of(tta, self.description.preprocessing.input_shape)
         self._lock = Lock()
         self._workers: ThreadPoolExecutor | None = None
         self._closed = False
@@ -192,7 +229,7 @@ class Predictor:
 
     def outputs(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """The network's bare outputs (n, …) for stored values (n, H, W, C) of its input size."""
-        return self._run(np.ascontiguousarray(values, self.description.preprocessing.dtype))
+        return self._averaged(np.ascontiguousarray(values, self.description.preprocessing.dtype))
 
     def close(self) -> None:
         """End all threads and free the network; the predictor cannot be used any more."""
@@ -262,7 +299,7 @@ class Predictor:
             else:
                 values.append(decoded)
                 sizes.append(size)
-        outputs = iter(self._run(np.stack(values)) if values else ())
+        outputs = iter(self._averaged(np.stack(values)) if values else ())
         for item, found in zip(batch, sizes, strict=True):
             if isinstance(found, DataError):
                 yield Prediction(item.name, error=str(found))
@@ -289,6 +326,12 @@ class Predictor:
         if self.description.task == "segmentation":
             check_num_pixels(size[::-1], name)  # its mask will have as many, even if it was decoded at a fraction
         return values, size
+
+    def _averaged(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Outputs, of all views if there are several."""
+        if not self._views:
+            return self._run(values)
+        return averaged(self._views, values, lambda _, shown: self._run(shown), (1, 2))
 
     def _run(self, values: NDArray[Any]) -> NDArray[np.float32]:
         self._require_open()

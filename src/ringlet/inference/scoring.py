@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.data.images import STRIP_PIXELS, decode_image
+from ringlet.data.palette import COLOURS, painted
 from ringlet.errors import DataError, UsageError
 from ringlet.inference.inputs import MASK_ENDING, OVERLAY_ENDING, Input, shown
 from ringlet.inference.predictor import Named, Prediction, Predictor
@@ -76,14 +78,14 @@ class Scorer:
             yield pending[index]
 
     def _record(self, item: Input, named: Named, prediction: Prediction) -> Record:
-        if self.predictor.description.task == "classification":
+        if self.predictor.description.task != "segmentation":
             return self._class_record(prediction)
-        record: Record = dict.fromkeys(("file", "width", "height", "share", "mask", "overlay", "error"))
+        record: Record = dict.fromkeys(("file", "width", "height", "share", "shares", "mask", "overlay", "error"))
         record |= {"file": prediction.name, "error": prediction.error}
         if prediction.mask is None:
             return record
         height, width = prediction.mask.shape
-        record |= {"width": width, "height": height, "share": prediction.share}
+        record |= {"width": width, "height": height, "share": prediction.share, "shares": prediction.named_shares()}
         if self.folder is not None:
             record |= self._write(self.folder, item, named, prediction)
         return record
@@ -126,7 +128,7 @@ class Scorer:
 
 # -- tables: CSV, JSON or Parquet, by the ending of the name ----------------------------------------------------------
 ENDINGS = (".csv", ".json", ".parquet")
-_TOP = "top"
+_TOP, _SHARES = "top", "shares"
 
 
 def check_table(path: Path) -> None:
@@ -156,8 +158,12 @@ def write_table(path: Path, records: Sequence[Record], top_k: int = 1) -> None:
 
 
 def flat(record: Record, top_k: int) -> Record:
-    """A record without lists: the second best class is ``label_2`` with ``probability_2``, and so on."""
-    result = {name: value for name, value in record.items() if name not in (_TOP, "error")}
+    """A record without lists: the second best class is ``label_2`` with ``probability_2``, and so on.
+
+    The share of each class of a mask is in the column ``share: NAME``.
+    """
+    result = {name: value for name, value in record.items() if name not in (_TOP, _SHARES, "error")}
+    result |= {f"share: {name}": value for name, value in (record.get(_SHARES) or {}).items()}
     for place in range(2, top_k + 1):
         entries = record.get(_TOP) or []
         entry = entries[place - 1] if place <= len(entries) else {"label": None, "probability": None}
@@ -167,9 +173,20 @@ def flat(record: Record, top_k: int) -> Record:
 
 def _write_csv(path: Path, rows: list[Record]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["file", "error"])
+        writer = csv.DictWriter(file, _columns(rows), restval="")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def _columns(rows: list[Record]) -> list[str]:
+    """The columns of all rows, ``error`` last: pictures that could not be read have fewer."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [*(name for name in names if name != "error"), "error"] if rows else ["file", "error"]
+
+
+def _kind(column: str) -> str:
+    """What a column holds: ``probability_2`` a probability, ``share: car`` a share."""
+    return column.partition(":")[0] if column.startswith("share:") else re.sub(r"_[0-9]+$", "", column)
 
 
 def _write_parquet(path: Path, rows: list[Record]) -> None:
@@ -181,16 +198,12 @@ def _write_parquet(path: Path, rows: list[Record]) -> None:
         "share": arrow.float64(),
         "probability": arrow.float64(),
     }
-    names = list(rows[0]) if rows else ["file", "error"]
-    schema = arrow.schema(
-        [(name, kinds.get(name.rpartition("_")[0] or name, kinds.get(name, arrow.string()))) for name in names]
-    )
+    names = _columns(rows)
+    schema = arrow.schema([(name, kinds.get(_kind(name), arrow.string())) for name in names])
     require("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows, schema=schema), path)
 
 
 # -- pictures: masks, and overlays with the mask painted over ---------------------------------------------------------
-COLOURS = ((0, 0, 0), (230, 60, 50), (40, 130, 220), (50, 170, 80), (240, 180, 40), (150, 80, 190), (30, 180, 180))
-"""Of the classes; further classes repeat them, except the background's."""
 _STRENGTH = 0.45
 _WHITE = 255
 
@@ -203,7 +216,7 @@ def mask_image(mask: NDArray[Any], num_classes: int) -> Image:
         return PIL.Image.fromarray((mask != 0).astype(np.uint8) * _WHITE)
     image = PIL.Image.fromarray(mask)
     if mask.dtype == np.uint8:
-        image.putpalette([value for index in range(256) for value in colour(index)])
+        image.putpalette(COLOURS.tobytes())
     return image
 
 
@@ -211,19 +224,13 @@ def write_overlay(path: Path, picture: NDArray[np.uint8], mask: NDArray[Any]) ->
     """Write the picture (H, W, 3) with the mask's classes tinted and their outlines drawn."""
     import PIL.Image
 
-    colours = np.array([colour(index) for index in range(int(mask.max(initial=0)) + 1)], np.float32)
-    edge, painted = outline(mask), np.empty_like(picture)
+    edge, result = outline(mask), np.empty_like(picture)
     num_rows = max(1, STRIP_PIXELS // max(1, mask.shape[1]))
     for top in range(0, len(mask), num_rows):  # or numbers with fractions would take a dozen times as much memory
         rows = slice(top, top + num_rows)
         strength = np.where(edge[rows], 1.0, np.where(mask[rows] != 0, _STRENGTH, 0.0)).astype(np.float32)[:, :, None]
-        painted[rows] = np.rint(picture[rows] * (1 - strength) + colours[mask[rows]] * strength).astype(np.uint8)
-    write_image(path, PIL.Image.fromarray(painted))
-
-
-def colour(index: int) -> tuple[int, int, int]:
-    """The colour of a class."""
-    return COLOURS[0] if index == 0 else COLOURS[1 + (index - 1) % (len(COLOURS) - 1)]
+        result[rows] = np.rint(picture[rows] * (1 - strength) + painted(mask[rows]) * strength).astype(np.uint8)
+    write_image(path, PIL.Image.fromarray(result))
 
 
 def outline(mask: NDArray[Any]) -> NDArray[np.bool_]:

@@ -1,9 +1,9 @@
 """Nested values without pickle: an *outline* in JSON, and the arrays that it refers to.
 
-None, truth values, numbers, texts, bytes, NumPy arrays and scalars, and lists, tuples, sets and dictionaries of them
-come back as they were; types of other libraries join as a :class:`Leaf`. :func:`split` and :func:`join` serve those who
-store or send the arrays in a way of their own. :func:`dumps` and :func:`loads` make bytes, which may come from
-anywhere: what is not such a value raises :class:`DataError`, and nothing in it is executed.
+None, truth values, numbers, texts, bytes, NumPy arrays and scalars, and lists, tuples, sets, dictionaries and
+argparse.Namespaces of them come back as they were; types of other libraries join as a :class:`Leaf`. :func:`split`
+and :func:`join` serve those who store or send the arrays in a way of their own. :func:`dumps` and :func:`loads` make
+bytes, which may come from anywhere: what is not such a value raises :class:`DataError`, and nothing is executed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import base64
 import json
 import math
 import struct
+from argparse import Namespace
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +109,9 @@ class _Splitter:
         if isinstance(value, Mapping):  # what defaultdict and the like do for missing keys is lost
             pairs = [[self.outline(key, what), self.outline(item, f"{what}[{key!r}]")] for key, item in value.items()]
             return {"kind": type(value).__name__ if type(value) in _MAPPINGS.values() else "dict", "items": pairs}
+        if type(value) is Namespace:
+            pairs = [[key, self.outline(item, f"{what}.{key}")] for key, item in vars(value).items()]
+            return {"kind": "Namespace", "items": pairs}
         if type(value) is bytes:
             return {"kind": "bytes", "text": base64.b64encode(value).decode()}
         if type(value) is complex:
@@ -159,6 +163,8 @@ class _Joiner:
         if kind in _MAPPINGS:
             pairs = [(self.value(key), self.value(item)) for key, item in outline["items"]]
             return _MAPPINGS[kind](dict(pairs) if kind == "Counter" else pairs)
+        if kind == "Namespace":
+            return Namespace(**{key: self.value(item) for key, item in outline["items"]})
         if kind in _SEQUENCES:
             return _SEQUENCES[kind](self.value(item) for item in outline["items"])
         if kind == "float":

@@ -72,7 +72,6 @@ class Activation(ElementOperation):
     reads_input: bool = False
     title: str = ""
     rectifies: bool = False
-    joined_losses: Mapping[str, str] = field(default_factory=dict)
     node = ActivationNode
     is_activation = True
 
@@ -163,7 +162,6 @@ _SIGMOID = Activation(
     keras_layer="sigmoid",
     onnx_node="Sigmoid",
     openvino_node="sigmoid",
-    joined_losses={"binary_cross_entropy": "sigmoid_binary_cross_entropy", "bce_dice": "sigmoid_bce_dice"},
 )
 _TANH = Activation(
     "tanh",

@@ -62,6 +62,8 @@ class Layer:
     attributes: Attributes = field(default_factory=dict)
     tensors: Mapping[str, Any] = field(default_factory=dict)
     """By role: values in the layout of the specs or, for text, expressions that name them."""
+    learns: bool = True
+    """Whether training changes its tensors; batch norm that does not uses its running statistics in training too."""
 
 
 class Operation(ABC):
@@ -79,6 +81,8 @@ class Operation(ABC):
     max_inputs: int = 1
     node: type[NativeNode]
     """What the native engine makes of it."""
+    frozen_node: type[NativeNode] | None = None
+    """What it makes of it in training where none of its parameters learn, if that is another."""
     multiplies: bool = False
     """Whether its cost is multiply-adds: convolutions and dense layers."""
     is_activation: bool = False
@@ -96,8 +100,6 @@ class Operation(ABC):
     """Whether it may come before a ReLU instead of after it."""
     output_axis: int | None = None
     """The axis of its weight that counts outputs, if scaling that axis scales the outputs."""
-    joined_losses: Mapping[str, str] = {}
-    """Losses that take it in as last node, each with the loss on its input that results."""
     keras_classes: tuple[str, ...] = ()
     """Layers and operations of Keras that its export is made of; a file with others is refused by the reader."""
     torch_helpers: Mapping[str, Callable[..., Any]] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.kernels.bfloat16 import parameter_dtype
-from ringlet.kernels.contract import Floats
+from ringlet.kernels.contract import RELU, Floats
 from ringlet.operations.attributes import Shape, real
 from ringlet.operations.base import Attributes, ChannelOperation, Layer, Shapes, TensorRule
 from ringlet.operations.native import ComputingNode, Emitter, Needs, Tensor
@@ -59,6 +59,38 @@ class BatchNormNode(ComputingNode):
         return emit.state[f"{self.fused.name}.{role}"]
 
 
+@final
+class FrozenBatchNormNode(ComputingNode):
+    """Running statistics in training too: an affine map of each channel, of which nothing is learned."""
+
+    def needs(self) -> Needs:
+        """The backward pass reads y for the ReLU's mask."""
+        return Needs(output_in_backward=self.relu)
+
+    def forward(self, emit: Emitter) -> None:
+        """As in inference."""
+        x, y = emit.values[self.inputs[0]], emit.values[self.output]
+        affine = self.parameter(emit, "scale"), self.parameter(emit, "shift")
+        running = (emit.state[f"{self.fused.name}.{role}"] for role in ("running_mean", "running_var"))
+        options = {"epsilon": float(self.attribute("epsilon")), "relu": self.relu}
+        emit.call("batch_norm_forward_infer", x, *affine, *running, y, **options)
+
+    def backward(self, emit: Emitter) -> None:
+        """The same map without its offsets, of the gradient."""
+        if self.inputs[0] not in emit.trainable:
+            return
+        dy = emit.gradient(self.output)
+        if self.relu and self.output not in emit.rectified:
+            masked = emit.writable_gradient(self.output)
+            emit.call("activation_backward", RELU, emit.values[self.output], dy, masked, accumulate=False)
+            dy = masked
+        scale, variance = self.parameter(emit, "scale"), emit.state[f"{self.fused.name}.running_var"]
+        nothing, dx = np.zeros_like(scale), emit.like(self.inputs[0])
+        options = {"epsilon": float(self.attribute("epsilon")), "relu": False}
+        emit.call("batch_norm_forward_infer", dy, scale, nothing, nothing, variance, dx, **options)
+        emit.contribute(self.inputs[0], dx)
+
+
 def torch_batch_norm(torch: Any, x: Any, statistics: Any, affine: Any, training: bool, numbers: Any) -> Any:
     """PyTorch's, but a single value per channel has a variance: zero.
 
@@ -87,9 +119,9 @@ def _keras_layer(keras: Any) -> Any:
         running statistic, and it computes the variance from differences to the mean, which rounds better.
         """
 
-        def __init__(self, momentum: float, epsilon: float, axis: int, **options: Any) -> None:
+        def __init__(self, momentum: float, epsilon: float, axis: int, learns: bool, **options: Any) -> None:
             super().__init__(**options)
-            self._momentum, self._epsilon, self._axis = momentum, epsilon, axis
+            self._momentum, self._epsilon, self._axis, self._learns = momentum, epsilon, axis, learns
 
         def build(self, input_shape: Any) -> None:
             """Four tensors with a number for each channel, which mixed precision leaves as they are."""
@@ -106,7 +138,7 @@ def _keras_layer(keras: Any) -> Any:
             mean, variance = self.running_mean, self.running_var
             shape = [1] * rank
             shape[self._axis] = -1
-            if training:
+            if training and self._learns:
                 axes = tuple(axis for axis in range(rank) if axis != self._axis % rank)
                 count = ops.prod(ops.cast(ops.stack([ops.shape(value)[axis] for axis in axes]), value.dtype))
                 mean = ops.sum(value, axes) / count  # Keras' own mean may be one of float32
@@ -134,6 +166,7 @@ class BatchNorm(ChannelOperation):
     title = "BatchNorm"
     attributes = {"momentum": real(0, 1, below=True), "epsilon": real(0, 1, above=True)}
     node = BatchNormNode
+    frozen_node = FrozenBatchNormNode
     takes_relu = True
     keras_classes = ("Rescaling",)
     torch_helpers = {"batch_norm": torch_batch_norm}
@@ -174,7 +207,8 @@ class BatchNorm(ChannelOperation):
         own = layer.tensors
         statistics, affine = f"({own['running_mean']}, {own['running_var']})", f"({own['scale']}, {own['shift']})"
         numbers = f"({layer.attributes['momentum']!r}, {layer.attributes['epsilon']!r})"
-        return f"batch_norm(torch, {names[0]}, {statistics}, {affine}, training, {numbers})"
+        training = "training" if layer.learns else "False"
+        return f"batch_norm(torch, {names[0]}, {statistics}, {affine}, {training}, {numbers})"
 
     def torch_module(self, layer: Layer) -> str:  # noqa: ARG002
         """None: scale and shift are buffers."""
@@ -188,7 +222,7 @@ class BatchNorm(ChannelOperation):
     def keras_training(self, writer: KerasWriter, layer: Layer, inputs: Sequence[Value]) -> Value:
         """A layer of our own."""
         numbers = layer.attributes["momentum"], layer.attributes["epsilon"]
-        made = _keras_layer(writer.keras)(*numbers, writer.axis, **writer.options(layer))
+        made = _keras_layer(writer.keras)(*numbers, writer.axis, layer.learns, **writer.options(layer))
         return writer.owned(layer, made, None, inputs[0])
 
     def onnx(self, writer: OnnxWriter, layer: Layer, inputs: Sequence[str], name: str) -> str:

@@ -38,7 +38,6 @@ class Softmax(ElementOperation):
     node = SoftmaxNode
     keras_classes = ("Softmax",)
     is_activation = True
-    joined_losses = {"categorical_cross_entropy": "softmax_cross_entropy"}
 
     def torch(self, layer: Layer, names: Sequence[str]) -> str:  # noqa: ARG002
         """``torch.softmax``."""

@@ -12,21 +12,24 @@ from ringlet.optim.base import OPTIMIZERS, Optimizer
 from ringlet.optim.clipping import clip_by_global_norm, clip_by_value, global_norm
 from ringlet.optim.lars import LARS, segment_squares
 from ringlet.optim.rmsprop import Adadelta, RMSProp
-from ringlet.optim.schedules import SCHEDULES, Decision, Schedule, parse_schedulers
-from ringlet.optim.segments import Segment, SegmentNorms, cut_segments, segments_of
+from ringlet.optim.schedules import SCHEDULES, Best, Decision, Schedule, parse_schedulers
+from ringlet.optim.segments import NEVER, Pace, Segment, SegmentNorms, cut_segments, resting, segments_of
 from ringlet.optim.sgd import SGD
 
 __all__ = [
     "LARS",
+    "NEVER",
     "OPTIMIZERS",
     "SCHEDULES",
     "SGD",
     "Adadelta",
     "Adam",
     "AdamW",
+    "Best",
     "Decision",
     "Nadam",
     "Optimizer",
+    "Pace",
     "RMSProp",
     "Schedule",
     "Segment",
@@ -37,6 +40,7 @@ __all__ = [
     "cut_segments",
     "global_norm",
     "parse_schedulers",
+    "resting",
     "segment_squares",
     "segments_of",
 ]

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from ringlet.component import Component, OptionError, Problem, Registry, option
 from ringlet.errors import KernelError, UsageError
 from ringlet.kernels.contract import Floats, Kernels
-from ringlet.optim.segments import Segment, SegmentNorms
+from ringlet.optim.segments import Segment, SegmentNorms, stretches
 
 State = Mapping[str, NDArray[Any]]
 
@@ -102,16 +102,24 @@ class Optimizer(Component, ABC):
         """Make one step in place: ``parameters`` and ``state`` change, ``gradients`` do not.
 
         All arrays are flat, contiguous, of one floating dtype and equally long: a whole buffer or the same slice of
-        each. ``step`` counts updates from 1. ``segments`` say where each parameter array lies in the slice and
-        ``segment_norms`` gives norms over arrays that the slice cuts; only optimizers with ``needs_segments`` (LARS)
-        look at the two.
+        each. ``step`` counts updates from 1. ``segments`` say where each parameter array lies in the slice and how it
+        learns: those whose first step is still to come do not change, nor does their state, and when they begin the
+        optimizer counts their steps from 1. ``segment_norms`` gives norms over arrays that the slice cuts; only
+        optimizers with ``needs_segments`` (LARS) look at them.
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         if step < 1:
             raise UsageError(f"optimizer '{self.name}': step={step}, but steps count from 1")
         self._check_arrays(parameters, gradients, state)
         chosen = default_kernels() if kernels is None else kernels
-        self._apply(parameters, gradients, state, UpdateContext(step, rate, chosen, segments, segment_norms))
+        parts = stretches(segments, step)
+        if parts is None:
+            self._apply(parameters, gradients, state, UpdateContext(step, rate, chosen, segments, segment_norms))
+            return
+        for place, own, pace in parts:
+            context = UpdateContext(step - pace.first_step + 1, rate * pace.rate, chosen, own, segment_norms)
+            views = {name: state[name][place] for name in self.state_names}
+            self._apply(parameters[place], gradients[place], views, context)
 
     def _check_arrays(self, parameters: Floats, gradients: Floats, state: State) -> None:
         missing = [name for name in self.state_names if name not in state]

@@ -1,45 +1,18 @@
-"""What metrics are called and which direction is better: shared by schedules here and by ``training.metrics``."""
+"""What metrics are called and which direction is better: shared by schedules here, by configurations and by studies."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import cache
+from typing import Any
 
+from ringlet.component import Registry, key
 from ringlet.errors import ConfigError, UnknownNameError, UsageError
-
-METRIC_NAMES = ("accuracy", "top5_accuracy", "hinge", "mse", "mae", "dice", "iou")
-"""The metrics that Ringlet computes, by their own names."""
-
-METRIC_ALIASES = {
-    "categorical_accuracy": "accuracy",
-    "binary_accuracy": "accuracy",
-    "top5": "top5_accuracy",
-    "categorical_hinge": "hinge",
-    "categorical_mse": "mse",
-    "categorical_mae": "mae",
-    "regression_mse": "mse",
-    "regression_mae": "mae",
-    "pixel_accuracy": "accuracy",
-    "dice_coef": "dice",
-    "dice_coefficient": "dice",
-    "jaccard": "iou",
-    "mean_iou": "iou",
-}
-"""Other names of the same metrics."""
-
-LOSS_NAMES = ("categorical_cross_entropy", "binary_cross_entropy", "dice", "bce_dice", "mse", "mae")
-"""Losses; what is minimised is always reported as ``loss``, whatever its function."""
-
-LOSS_ALIASES = {
-    "bce": "binary_cross_entropy",
-    "dice_loss": "dice",
-    "dice_coef_loss": "dice",
-    "bce_dice_loss": "bce_dice",
-}
-"""Other names of the same losses; none of them is a metric too."""
+from ringlet.losses import LOSSES
+from ringlet.metrics import METRICS
 
 _PREFIXES = ("val_", "test_", "train_")
-_MAXIMISED = ("accuracy", "top5", "dice", "iou")
+_MAXIMISED = ("accuracy", "top5", "dice", "iou", "precision", "recall", "f1", "r2", "auc")
+"""Words in the names of metrics that no component has, such as those of functions."""
 
 
 def split_prefix(name: str) -> tuple[str, str]:
@@ -49,9 +22,12 @@ def split_prefix(name: str) -> tuple[str, str]:
 
 
 def is_maximised(name: str) -> bool:
-    """Whether more is better: for accuracies, dice and IoU; everything else, losses included, should become small."""
+    """Whether more is better: as the metric says; of functions by the words of their names. Losses become small."""
     _, bare = split_prefix(name.lower())
-    if bare in LOSS_NAMES and bare not in METRIC_NAMES:
+    found = _own_name(METRICS, bare)
+    if found is not None:
+        return METRICS.find(found).higher_is_better
+    if _own_name(LOSSES, bare) is not None:
         return False
     return not bare.endswith("loss") and any(word in bare.split("_") for word in _MAXIMISED)
 
@@ -81,24 +57,31 @@ def _candidates(name: str | None) -> list[str]:
     if name is None:
         return ["val_loss", "loss"]
     prefix, bare = split_prefix(name.lower())
-    candidates = [name, prefix + bare, prefix + METRIC_ALIASES.get(bare, bare)]
-    candidates += [prefix + alias for alias, own in METRIC_ALIASES.items() if own == METRIC_ALIASES.get(bare, bare)]
-    if (bare in LOSS_ALIASES or bare.removesuffix("_loss") in LOSS_NAMES) and not is_maximised(bare):
+    candidates, own = [name, prefix + bare], _own_name(METRICS, bare)
+    if own is not None:
+        candidates += [prefix + other for other in (own, *METRICS.find(own).presets)]
+    is_loss = any(_own_name(LOSSES, text) is not None for text in (bare, bare.removesuffix("_loss")))
+    if is_loss and not is_maximised(bare):
         candidates.append(f"{prefix}loss")
     return candidates
 
 
-@cache
+def _own_name(registry: Registry[Any], name: str) -> str | None:
+    """The own name of a component by any of its names; None if it is not built in or defined by this program."""
+    wanted = key(name)
+    for entry in registry.entries():
+        if wanted in (key(entry.name), *map(key, entry.presets)):
+            return str(entry.name)
+    return None
+
+
 def canonical_name(name: str) -> str:
     """The own name of a metric: ``categorical_accuracy`` (in any case) is ``accuracy``."""
-    key = METRIC_ALIASES.get(name.strip().lower(), name.strip().lower())
-    if key in METRIC_NAMES:
-        return key
-    if key in LOSS_NAMES or key in LOSS_ALIASES:
+    if _own_name(METRICS, name) is None and _own_name(LOSSES, name) is not None:
         raise UsageError(
-            f"'{name}' is a loss, not a metric: the loss is always reported. Metrics: {', '.join(METRIC_NAMES)}"
+            f"'{name}' is a loss, not a metric: the loss is always reported. Metrics: {', '.join(METRICS.names())}"
         )
-    raise UnknownNameError("metric", name, METRIC_NAMES)
+    return METRICS.find(name).name
 
 
 def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]:
@@ -108,12 +91,14 @@ def split_losses(functions: str | Iterable[str]) -> tuple[str | None, list[str]]
     """
     parts = functions.split(",") if isinstance(functions, str) else functions
     given = [name.strip().lower() for name in parts if name.strip()]
-    only_losses = [name for name in given if name in LOSS_ALIASES or (name in LOSS_NAMES and name not in METRIC_NAMES)]
-    losses = only_losses or [name for name in given if name in LOSS_NAMES][-1:]
+    if len(given) == 1 and _own_name(METRICS, given[0]) is None:
+        return LOSSES.find(given[0]).name, []  # of another package, perhaps
+    both = [name for name in given if _own_name(LOSSES, name) is not None]
+    losses = [name for name in both if _own_name(METRICS, name) is None] or both[-1:]
     if len(losses) > 1:
         raise UsageError(f"one loss can be minimised, but {len(losses)} are given: {', '.join(losses)}")
-    unknown = [name for name in given if name not in LOSS_NAMES and METRIC_ALIASES.get(name, name) not in METRIC_NAMES]
+    unknown = [name for name in given if name not in both and _own_name(METRICS, name) is None]
     if not losses and unknown:
-        raise UnknownNameError("loss", unknown[-1], LOSS_NAMES)
+        raise UnknownNameError("loss", unknown[-1], LOSSES.names())
     metrics = list(dict.fromkeys(canonical_name(name) for name in given if name not in losses))
-    return (LOSS_ALIASES.get(losses[0], losses[0]) if losses else None), metrics
+    return (_own_name(LOSSES, losses[0]) if losses else None), metrics

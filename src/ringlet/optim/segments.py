@@ -1,15 +1,30 @@
 """Where each parameter lies in a flat buffer, for optimizers that treat parameters one by one.
 
-Element-wise optimizers need none of this: for them a flat buffer is just numbers.
+Element-wise optimizers need none of this: for them a flat buffer is just numbers, unless parts of it learn at rates of
+their own, later than others, or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from ringlet.errors import UsageError
+
+NEVER = 1 << 62
+"""The first step of what does not learn at all."""
+
+
+class Pace(NamedTuple):
+    """How a parameter learns: the factor of its learning rate, and the first step that changes it."""
+
+    rate: float = 1.0
+    first_step: int = 1
+
+
+USUAL = Pace()
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,7 @@ class Segment:
 
     ``role`` is the parameter's role in its layer (weight, bias, scale, shift). ``whole`` is the number of elements of
     the entire parameter; a segment that holds fewer was cut by the border of a slice. 0 stands for ``stop - start``.
+    Steps before ``pace.first_step`` leave the parameter and the optimizer's state of it alone.
     """
 
     start: int
@@ -25,6 +41,7 @@ class Segment:
     name: str
     role: str = "weight"
     whole: int = 0
+    pace: Pace = USUAL
 
     @property
     def size(self) -> int:
@@ -53,14 +70,44 @@ class _Parameter(Protocol):
     def size(self) -> int: ...
 
 
-def segments_of(parameters: Iterable[_Parameter]) -> tuple[Segment, ...]:
-    """The segments of a whole flat buffer that holds ``parameters`` (``ModelSpec.parameters``) one after the other."""
+def segments_of(parameters: Iterable[_Parameter], paces: Mapping[str, Pace] | None = None) -> tuple[Segment, ...]:
+    """The segments of a whole flat buffer that holds ``parameters`` (``ModelSpec.parameters``) one after the other.
+
+    ``paces`` has those that learn in another way than usual, by name.
+    """
     segments = []
     start = 0
     for parameter in parameters:
-        segments.append(Segment(start, start + parameter.size, parameter.name, parameter.role))
+        pace = (paces or {}).get(parameter.name, USUAL)
+        segments.append(Segment(start, start + parameter.size, parameter.name, parameter.role, pace=pace))
         start += parameter.size
     return tuple(segments)
+
+
+class Stretch(NamedTuple):
+    """Neighbouring segments that learn alike: their elements in the slice, and the segments counted from its start."""
+
+    elements: slice
+    segments: tuple[Segment, ...]
+    pace: Pace
+
+
+def stretches(segments: Sequence[Segment], step: int) -> list[Stretch] | None:
+    """What ``step`` changes, where not all of it learns as usual; None if all does."""
+    if all(segment.pace is USUAL or segment.pace == USUAL for segment in segments):
+        return None
+    found = []
+    for pace, group in groupby(segments, lambda segment: segment.pace):
+        own = list(group)
+        if pace.first_step <= step:
+            start, stop = own[0].start, own[-1].stop
+            found.append(Stretch(slice(start, stop), cut_segments(own, start, stop), pace))
+    return found
+
+
+def resting(segments: Iterable[Segment], step: int) -> list[slice]:
+    """The elements that ``step`` does not change."""
+    return [slice(segment.start, segment.stop) for segment in segments if segment.pace.first_step > step]
 
 
 def cut_segments(segments: Iterable[Segment], start: int, stop: int) -> tuple[Segment, ...]:
@@ -69,12 +116,11 @@ def cut_segments(segments: Iterable[Segment], start: int, stop: int) -> tuple[Se
     Parameters that cross a border of the slice are cut and remember how long they are as a whole.
     """
     return tuple(
-        Segment(
-            max(segment.start, start) - start,
-            min(segment.stop, stop) - start,
-            segment.name,
-            segment.role,
-            segment.whole or segment.size,
+        replace(
+            segment,
+            start=max(segment.start, start) - start,
+            stop=min(segment.stop, stop) - start,
+            whole=segment.whole or segment.size,
         )
         for segment in segments
         if segment.start < stop and segment.stop > start

@@ -69,7 +69,12 @@ class Advice:
 def series(scenario: Scenario, goal: Goal, counts: Sequence[int]) -> list[Forecast]:
     """Forecasts with speed-up and efficiency against one worker, and epochs where the data are known."""
     one = _with_batch(scenario.forecast(1, goal.local(1)), goal)
-    return [_against(one, _with_batch(scenario.forecast(count, goal.local(count)), goal), goal) for count in counts]
+    forecasts = [_with_batch(scenario.forecast(count, goal.local(count)), goal) for count in counts]
+    return [_against(one, found, goal, _sureness(scenario, found.num_workers)) for found in forecasts]
+
+
+def _sureness(scenario: Scenario, num_workers: int) -> tuple[float, float]:
+    return scenario.machine.speed_up_range(scenario.network.on_a_machine(num_workers))
 
 
 def _with_batch(found: Forecast, goal: Goal) -> Forecast:
@@ -77,10 +82,17 @@ def _with_batch(found: Forecast, goal: Goal) -> Forecast:
     return found if goal.global_batch_size is None else replace(found, global_batch_size=goal.global_batch_size)
 
 
-def _against(one: Forecast, found: Forecast, goal: Goal) -> Forecast:
+def _against(one: Forecast, found: Forecast, goal: Goal, shares: tuple[float, float]) -> Forecast:
     speed_up = found.samples_per_second / one.samples_per_second
+    low, high = (speed_up * share for share in shares)
     steps = None if goal.num_samples is None else -(-goal.num_samples // found.global_batch_size)
-    return replace(found, speed_up=speed_up, efficiency=speed_up / found.num_workers, steps_per_epoch=steps)
+    return replace(
+        found,
+        speed_up=speed_up,
+        speed_up_range=(low, max(speed_up, min(high, found.num_workers))),
+        efficiency=speed_up / found.num_workers,
+        steps_per_epoch=steps,
+    )
 
 
 def fits(found: Forecast, goal: Goal) -> bool:

@@ -16,6 +16,7 @@ from ringlet.comm.compression import CompressionConfig, Exact, HalfPrecision, To
 from ringlet.engines.engine import Engine
 from ringlet.engines.native import Native
 from ringlet.errors import UsageError
+from ringlet.losses import Loss
 from ringlet.models.spec import ModelSpec
 from ringlet.planning.network import (
     NOTHING,
@@ -80,6 +81,8 @@ class Forecast:
     """What a worker reads of others through shared memory in a step."""
     overlapped: bool
     speed_up: float = 1.0
+    speed_up_range: tuple[float, float] = (1.0, 1.0)
+    """What it would be by the worst and by the best turn of the measurement."""
     efficiency: float = 1.0
     steps_per_epoch: int | None = None
 
@@ -110,6 +113,7 @@ class Forecast:
             "steps_per_epoch": self.steps_per_epoch,
             "samples_per_second": self.samples_per_second,
             "speed_up": self.speed_up,
+            "speed_up_range": list(self.speed_up_range),
             "efficiency": self.efficiency,
             "parts": asdict(self.breakdown),
             "overlapped": self.overlapped,
@@ -130,7 +134,7 @@ class Scenario:
     algorithm: str = "hierarchical"
     strategy: StrategyConfig = field(default_factory=SyncConfig)
     engine: Engine = field(default_factory=Native)
-    loss: str = "categorical_cross_entropy"
+    loss: str | Loss = "categorical_cross_entropy"
     bucket_bytes: int | None = None
     """Of one message; None: as Ringlet cuts them, a megabyte for each worker of a machine."""
     whole_tensors: bool = False

@@ -75,6 +75,7 @@ def measure_speed(
         other_batch=None if ratio is None else (batches[1], ratio),
         besides={count: max(0.0, steps[count] - fmean(passes[count])) for count in counts},
         exchange={count: [tuple(point) for point in results[0]["exchange"][str(count)]] for count in counts},
+        turns={count: [fmean(turn) for turn in _turns(results, "passes", count)] for count in counts},
         process_bytes=max(result["process_bytes"] for result in results),
         memory_bytes=total_bytes(),
         threads=results[0]["threads"],
@@ -94,11 +95,16 @@ def other_batch_size(local_batch_size: int) -> int:
 
 def _joined(results: list[dict[str, Any]], kind: str, count: int, place: int = 0) -> list[float]:
     """The times of all ranks in the quieter turns, without exceptional ones."""
-    ranks = [result[kind][place][str(count)] for result in results if str(count) in result[kind][place]]
-    turns = [[seconds for times in turn for seconds in times] for turn in zip(*ranks, strict=True)]
+    turns = _turns(results, kind, count, place)
     quiet = sorted(turns, key=fmean)[: (len(turns) + 1) // 2]
     times = [seconds for turn in quiet for seconds in turn]
     return [float(value) for value in np.minimum(times, np.quantile(times, COMMON))]
+
+
+def _turns(results: list[dict[str, Any]], kind: str, count: int, place: int = 0) -> list[list[float]]:
+    """The times of all ranks, turn by turn."""
+    ranks = [result[kind][place][str(count)] for result in results if str(count) in result[kind][place]]
+    return [[seconds for times in turn for seconds in times] for turn in zip(*ranks, strict=True)]
 
 
 def measure_rank(

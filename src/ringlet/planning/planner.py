@@ -11,6 +11,7 @@ from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BA
 from ringlet.data import Dataset
 from ringlet.errors import RingletError, UsageError
 from ringlet.launch.resources import usable_cores
+from ringlet.losses import Loss
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo.member import DATASET_FORMS
 from ringlet.planning.advice import Advice, Goal, advise, better_batch, binding, series
@@ -195,12 +196,12 @@ def find_data(config: RunConfig) -> tuple[RunConfig, Dataset, int, str | None]:
     return config, make_dataset(config), num_samples, "the data are not at hand: synthetic ones of their shape served"
 
 
-def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Workload]:
+def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, Loss, Workload]:
     from ringlet.training import components
 
     spec = components.make_spec(config, dataset)
     components.check_fit(spec, dataset)
-    loss, _ = components.make_metrics(config, dataset, spec)
+    loss, _ = components.make_metrics(config, dataset)
     return (
         spec,
         loss,
@@ -209,7 +210,7 @@ def _network_of(config: RunConfig, dataset: Dataset) -> tuple[ModelSpec, str, Wo
 
 
 def _batch_to_measure(config: RunConfig, dataset: Dataset) -> int:
-    usual = DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if dataset.task == "segmentation" else DEFAULT_LOCAL_BATCH_SIZE
+    usual = DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if dataset.is_dense else DEFAULT_LOCAL_BATCH_SIZE
     if config.training.local_batch_size is not None and config.training.global_batch_size is not None:
         raise UsageError("local_batch_size fixes the work of a worker, global_batch_size that of all: give one of them")
     return config.training.local_batch_size or min(usual, config.training.global_batch_size or usual)

@@ -90,6 +90,7 @@ def sentences(plan: CapacityPlan) -> list[str]:
         f"{advice.reason}.",
         f"What binds: {CAUSES[advice.binds]}.",
     ]
+    texts += _sureness(plan)
     if advice.largest_efficient not in (None, advice.num_workers):
         texts.append(
             f"The largest number with an efficiency of at least {plan.goal.min_efficiency:.0%}: "
@@ -100,6 +101,34 @@ def sentences(plan: CapacityPlan) -> list[str]:
             f"With a local batch of {larger.local_batch_size:,} it would be {larger.num_workers:,} workers, if the "
             "network still learns as well."
         )
+    return texts
+
+
+RESTLESS = 0.1
+"""From this change of the machine's speed on a plan says how sure it is."""
+
+
+def _sureness(plan: CapacityPlan) -> list[str]:
+    """The range of the recommendation, where turns of the measurement differed, and what that means."""
+    machine, goal = plan.scenario.machine, plan.goal
+    if machine.unrest <= RESTLESS:
+        return []
+    found = next(found for found in plan.forecasts if found.num_workers == plan.advice.num_workers)
+    if found.num_workers == 1:
+        found = next((other for other in plan.forecasts if other.num_workers > 1), found)
+    low, high = found.speed_up_range
+    texts = []
+    if high > low:
+        texts.append(
+            f"Speed-up of {found.num_workers:,} workers: {found.speed_up:.2f}x, between {low:.2f}x and {high:.2f}x by "
+            "single turns of the measurement."
+        )
+    least = goal.min_efficiency * found.num_workers
+    doubt = ", and so is whether they are worth it" if low < least <= high else ""
+    texts.append(
+        f"How sure: the speed of this machine changed by ± {machine.unrest:.0%} while it was measured, so times are "
+        f"uncertain by as much{doubt}. Measure again when nothing else runs, or for longer (--measure-seconds)."
+    )
     return texts
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringlet.bench.timing import estimate, ratio
 from ringlet.planning.network import Cost
 
 Points = Sequence[tuple[int, float]]
@@ -49,6 +50,8 @@ class MachineSpeed:
     that are made by the same cores, metrics of the batch, the loop itself."""
     exchange: Mapping[int, Points] = field(default_factory=dict)
     """Times of adding up and updating in shared memory by the number of workers; of one worker: the update alone."""
+    turns: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """Mean time of a pass in each turn of the measurement, quiet or not, by the number of workers at once."""
     process_bytes: int | None = None
     memory_bytes: int | None = None
     threads: int | None = None
@@ -63,6 +66,23 @@ class MachineSpeed:
         """Standard deviation over mean of pass times, of the most workers at once."""
         times = self.passes[max(self.passes)]
         return pstdev(times) / fmean(times)
+
+    @property
+    def unrest(self) -> float:
+        """How much the speed of the machine changed from turn to turn: half the range of a pass, over the median."""
+        return max((estimate(means).spread for means in self.turns.values()), default=0.0)
+
+    def speed_up_range(self, num_workers: int) -> tuple[float, float]:
+        """The least and the largest speed-up that a turn would have given, as shares of that of all turns together.
+
+        Workers at once are compared with one alone in the same turn: what slowed both cancels out.
+        """
+        count = min(self.turns, key=lambda count: (abs(count - num_workers), -count), default=1)
+        if count == 1 or 1 not in self.turns:
+            return 1.0, 1.0
+        found = ratio(*({turn: [own] for turn, own in enumerate(self.turns[number])} for number in (1, count)))
+        assert found is not None, "all numbers of workers take the same turns"
+        return found.low / found.median, found.high / found.median
 
     def sample(self, num_workers: int) -> Sequence[float]:
         """Times of passes with the nearest measured number of workers at once, for simulations."""
@@ -118,6 +138,7 @@ class MachineSpeed:
             "pass_seconds": {str(count): fmean(times) for count, times in self.passes.items()},
             "num_passes": {str(count): len(times) for count, times in self.passes.items()},
             "variation": self.variation,
+            "unrest": self.unrest,
             "data_seconds": {str(count): seconds for count, seconds in self.besides.items()},
             "other_batch": self.other_batch,
             "exchange_seconds": {

@@ -14,7 +14,8 @@ machines with its peers, and writes the result into all rows: two meetings, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from ringlet.component import required
 from ringlet.engines.contract import Floats, Replica
 from ringlet.strategies.contract import Job, Layout, StrategyConfig
+from ringlet.strategies.held import held
 from ringlet.strategies.local_steps import LocalSteps
 from ringlet.strategies.ownership import OwnedRange, owned_ranges
 from ringlet.strategies.saved_state import check_state
@@ -81,6 +83,8 @@ class Averaging(LocalSteps):
         self._local_ranks = comm.local.allgather(np.array([comm.rank], np.int64)).tolist()
         self._num_samples = 0
         """Trained on since the last round, by this rank."""
+        self._step = 0
+        """The last one that was taken."""
 
     @property
     def parameters(self) -> Floats:
@@ -105,7 +109,8 @@ class Averaging(LocalSteps):
     ) -> str | None:
         """Update this rank's parameters with its own gradients; a rank without samples does nothing."""
         self._timeline.mark("update")
-        own, doubtful = self._pass.finish(), self._is_doubtful(learning_rate)
+        own, doubtful = self._pass.finish(step), self._is_doubtful(learning_rate)
+        self._step = step
         if own == 0:
             return None
         problem = (self._pass.find_overflow() if doubtful else "") or self._pass.update(
@@ -182,15 +187,23 @@ class Averaging(LocalSteps):
     def _round(self, wants_to_stop: bool) -> bool:
         """Average over all ranks; gives whether one of them wants to stop. Every rank must call."""
         self._timeline.mark("wait")
-        told = self.comm.allgather(np.array([[self._num_samples, wants_to_stop]], np.int64))
-        counts = told[:, 0]
-        if counts.sum() > 0:
-            self._timeline.mark("reduce")
-            self._average((counts[self._local_ranks] / counts.sum()).tolist())
-            self._timeline.mark("wait")
-        self.comm.local.barrier()
+        with self._resting():  # until they meet no one writes into the rows of others
+            told = self.comm.allgather(np.array([[self._num_samples, wants_to_stop]], np.int64))
+            counts = told[:, 0]
+            if counts.sum() > 0:
+                self._timeline.mark("reduce")
+                self._average((counts[self._local_ranks] / counts.sum()).tolist())
+                self._timeline.mark("wait")
+            self.comm.local.barrier()
         self._begin_block()
         return bool(told[:, 1].any())
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """Within, this rank's row may change, but for what does not learn."""
+        layout, step = self._layout, self._step
+        with held(self.parameters, layout.segments, step), held(self._statistics, layout.state_segments, step):
+            yield
 
     def _average(self, weights: list[float]) -> None:
         size = max((owned.elements.size for owned in (*self._owned, *self._owned_rest)), default=0)

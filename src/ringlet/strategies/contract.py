@@ -28,6 +28,8 @@ class Layout:
     num_parameters: int
     num_state: int
     dtype: DTypeLike
+    state_segments: tuple[Segment, ...] = ()
+    """Running statistics that learn later than usual, or not at all."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ringlet.engines.contract import Floats, Replica
 from ringlet.optim import clip_by_global_norm, clip_by_value
 from ringlet.strategies.contract import Job, OnReady
 from ringlet.strategies.finite import Magnitude, Undo, first_not_finite, is_finite, safe_norm, segment_at
+from ringlet.strategies.held import held
 
 
 class LocalSteps(ABC):
@@ -138,10 +139,12 @@ class LocalPass:
             self._state_sum += num_samples * self._replica.state.flat
             self._replica.state.flat[:] = self._first_state
 
-    def finish(self) -> int:
-        """All passes are over; gives the number of their samples."""
+    def finish(self, step: int) -> int:
+        """All passes of a step are over; gives the number of their samples."""
         if self._several and self._num_samples:
-            np.divide(self._state_sum, self._num_samples, out=self._replica.state.flat)
+            statistics = self._replica.state.flat  # as before the passes
+            with held(statistics, self._layout.state_segments, step):
+                np.divide(self._state_sum, self._num_samples, out=statistics)
         return self._num_samples
 
     def find_overflow(self) -> str:

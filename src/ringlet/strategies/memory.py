@@ -12,7 +12,8 @@ from math import prod
 
 from ringlet.engines.engine import Engine
 from ringlet.kernels.bfloat16 import parameter_dtype
-from ringlet.models.spec import ModelSpec
+from ringlet.losses import Loss
+from ringlet.models.module_spec import Network
 from ringlet.strategies.copies import has_own_copies
 
 PREFETCHED = 3
@@ -43,14 +44,14 @@ class Memory:
 
 
 def worker_memory(
-    spec: ModelSpec,
+    spec: Network,
     *,
     dtype: str,
     num_optimizer_arrays: int,
     local_batch_size: int,
     workers_on_machine: int,
     engine: Engine,
-    loss: str,
+    loss: str | Loss,
     averaging: bool,
     num_passes: int = 1,
     training: bool = True,
@@ -76,7 +77,7 @@ def worker_memory(
     )
 
 
-def most_activation_bytes(spec: ModelSpec, local_batch_size: int, dtype: str) -> int:
+def most_activation_bytes(spec: Network, local_batch_size: int, dtype: str) -> int:
     """More than the activations of any engine, at once: three times all outputs."""
     elements = 3 * sum(prod(shape) for shape in spec.shapes.values()) * local_batch_size
     return elements * parameter_dtype(dtype).itemsize

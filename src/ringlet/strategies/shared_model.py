@@ -13,6 +13,7 @@ if that is more than one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import sleep
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -23,8 +24,10 @@ from ringlet.comm.contract import Communicator
 from ringlet.component import required
 from ringlet.engines.contract import Floats, Replica
 from ringlet.errors import ConfigError
-from ringlet.strategies.contract import Job, Staleness, StrategyConfig
+from ringlet.optim import NEVER, Pace, Segment
+from ringlet.strategies.contract import Job, Layout, Staleness, StrategyConfig
 from ringlet.strategies.finite import Undo, is_finite
+from ringlet.strategies.held import held
 from ringlet.strategies.local_steps import LocalSteps
 from ringlet.strategies.saved_state import check_state
 
@@ -107,8 +110,8 @@ class SharedModel(LocalSteps):
     """A strategy: see the module. ``group_size`` gradients make an update."""
 
     def __init__(self, job: Job, *, group_size: int) -> None:
-        super().__init__(job)
-        comm, layout = job.comm, job.layout
+        comm, layout = job.comm, _by_updates(job.layout, job.comm.size, group_size)
+        super().__init__(replace(job, layout=layout))
         self._group_size = group_size
         self._header_bytes = -(-8 * (_BEGUN + comm.size) // _ALIGNED) * _ALIGNED
         num_sums = self._num_values if group_size > 1 else 0
@@ -141,7 +144,7 @@ class SharedModel(LocalSteps):
         num_samples: int,  # noqa: ARG002  the contract's
     ) -> str | None:
         """Bring this rank's gradient into the model, and take a new copy once the model has it."""
-        own, doubtful = self._pass.finish(), self._is_doubtful(learning_rate)
+        own, doubtful = self._pass.finish(self._optimizer_step(step)), self._is_doubtful(learning_rate)
         if doubtful and (problem := self._pass.find_overflow()):
             self.skip()
             return problem
@@ -243,7 +246,7 @@ class SharedModel(LocalSteps):
 
     def _optimizer_step(self, step: int) -> int:
         """About how many updates have been made: all ranks are near the same step."""
-        return (step - 1) * self.comm.size // self._group_size + 1
+        return num_updates(step, self.comm.size, self._group_size)
 
     def _collect(self, contents: Contents, num_samples: int, staleness: int, doubtful: bool) -> str:
         """Add this rank's gradient to its group; a group of one needs no memory for that.
@@ -285,7 +288,8 @@ class SharedModel(LocalSteps):
         undo = Undo([statistics] if doubtful else [])
         if self._group_size > 1:
             np.divide(contents.sums[: self._num_parameters], num_samples, out=self._pass.sum)
-            np.divide(contents.sums[self._num_parameters :], num_samples, out=statistics)
+            with held(statistics, self._layout.state_segments, int(contents.header[_STEP])):
+                np.divide(contents.sums[self._num_parameters :], num_samples, out=statistics)
             contents.sums.fill(0)
         else:
             statistics[:] = self._replica.state.flat
@@ -340,6 +344,26 @@ class SharedModel(LocalSteps):
     def _floats(self, memory: NDArray[np.uint8]) -> Floats:
         floats: Floats = memory[self._header_bytes :].view(self._layout.dtype)
         return floats
+
+
+def num_updates(step: int, num_ranks: int, group_size: int) -> int:
+    """The number of the update (from 1) that the gradients of ``step`` begin with, as ranks take steps together."""
+    return (step - 1) * num_ranks // group_size + 1
+
+
+def _by_updates(layout: Layout, num_ranks: int, group_size: int) -> Layout:
+    """The layout with first steps counted in updates of the model."""
+
+    def counted(segment: Segment) -> Segment:
+        rate, first = segment.pace
+        return (
+            segment
+            if first in (1, NEVER)
+            else replace(segment, pace=Pace(rate, num_updates(first, num_ranks, group_size)))
+        )
+
+    segments, state = (tuple(map(counted, own)) for own in (layout.segments, layout.state_segments))
+    return replace(layout, segments=segments, state_segments=state)
 
 
 NUM_BINS = 64

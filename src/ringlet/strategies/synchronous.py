@@ -22,10 +22,11 @@ from ringlet.component import option
 from ringlet.data.partition import bounds
 from ringlet.engines.contract import Floats, Replica
 from ringlet.errors import ConfigError
-from ringlet.optim import Segment, clip_by_global_norm, clip_by_value
+from ringlet.optim import Segment, clip_by_global_norm, clip_by_value, cut_segments
 from ringlet.strategies.contract import Job, OnReady, StrategyConfig
 from ringlet.strategies.copies import Copies, OwnCopies, SharedCopy, has_own_copies, staggered_zeros, whole_pages
 from ringlet.strategies.finite import Magnitude, Undo, is_finite, safe_norm, segment_at
+from ringlet.strategies.held import held
 from ringlet.strategies.overlap import Overlap
 from ringlet.strategies.ownership import Norms, OwnedRange, buckets, num_owned, owned_ranges
 from ringlet.strategies.reduction import Reduction, ShardTree, Subtree
@@ -75,6 +76,7 @@ class Synchronous:
         self._tree = ShardTree(self.num_shards)
         self._stack: list[Subtree] = []
         self._num_parameters, self._num_state, self._segments = layout.num_parameters, layout.num_state, layout.segments
+        self._rest = layout.state_segments
         self._magnitude, self._safe_norm = Magnitude(), safe_norm(layout.dtype)
         self._largest = self._compression.largest if len(comm.local_sizes) > 1 else math.inf
         self._doubt: str | None = None
@@ -259,7 +261,7 @@ class Synchronous:
             self._update_range_by_range(step, learning_rate)
         else:
             self._update_with_norms(step, learning_rate)
-        self._update_state(num_samples)
+        self._update_state(step, num_samples)
 
     def _update_or_undo(self, step: int, learning_rate: float, num_samples: int) -> str | None:
         """Update on trial: if anything is not finite afterwards on any rank, nothing has changed on all of them."""
@@ -347,15 +349,16 @@ class Synchronous:
             kernels=self._kernels,
         )
 
-    def _update_state(self, num_samples: int) -> None:
-        """Running statistics become the mean of those of all shards, weighed by samples."""
+    def _update_state(self, step: int, num_samples: int) -> None:
+        """Running statistics become the mean of those of all shards, weighed by samples; what rests stays."""
         if self.num_shards == 1:
             self._agreed_state[:] = self._replica.state.flat
             return
         for owned in self._owned_state:
             elements = owned.elements.shifted(self._num_parameters)
             self._reduction.run(elements, self._timeline, compressed=False)
-            np.divide(self._sum[elements.slice()], num_samples, out=self._values[elements.slice()])
+            with held(self._values[elements.slice()], cut_segments(self._rest, *owned.elements), step):
+                np.divide(self._sum[elements.slice()], num_samples, out=self._values[elements.slice()])
 
 
 def _staggered(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -140,13 +140,13 @@ def _parts(options: StudyOptions, model: str, dataset: Any) -> tuple[Dataset, Mo
     check_fit(spec, loaded)
     target = parse_target(options.target)
     if target is not None:
-        reported = ["loss", *make_metrics(config, loaded, spec)[1]]
+        reported = ["loss", *(metric.name for metric in make_metrics(config, loaded)[1])]
         find_metric(target[0], [*reported, *(f"val_{name}" for name in reported if loaded.validation is not None)])
     return loaded, spec
 
 
 def _usual_batch(dataset: Dataset) -> int:
-    return DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if dataset.task == "segmentation" else DEFAULT_LOCAL_BATCH_SIZE
+    return DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if dataset.is_dense else DEFAULT_LOCAL_BATCH_SIZE
 
 
 def _limit(

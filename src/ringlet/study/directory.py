@@ -57,7 +57,7 @@ class StudyDirectory:
     def read_record(self, place: Place) -> dict[str, Any] | None:
         """What is known of a run; None if it has not been done, or its record is damaged."""
         try:
-            record = _read_json(self.record(place))
+            record = read_json(self.record(place))
         except (OSError, DataError):
             return None
         return record if record.items() >= _about(place).items() else None
@@ -100,7 +100,7 @@ def create_study(path: Path, design: StudyDesign) -> StudyDirectory:
 def open_study(path: Path) -> StudyDirectory:
     """The study in ``path``."""
     try:
-        stored = _read_json(path / DESIGN)
+        stored = read_json(path / DESIGN)
         design = StudyDesign.from_dict(stored)
     except FileNotFoundError:
         raise UsageError(f"'{path}' holds no study: expected {DESIGN} in it") from None
@@ -129,7 +129,8 @@ def _about(place: Place) -> dict[str, Any]:
     return {"format": FORMAT, "cell": place.cell.to_dict(), "repeat": place.repeat}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of sensible size."""
     if path.stat().st_size > _MAX_RECORD_BYTES:
         raise DataError(f"'{path}' is larger than {_MAX_RECORD_BYTES} bytes; is it the right file?")
     try:

@@ -26,7 +26,7 @@ from ringlet.study.design import BACKEND_VARIABLE, engine_and_backend
 from ringlet.study.directory import StudyDirectory
 from ringlet.study.grid import Cell, Place, run_order
 from ringlet.study.measurement import read_measurement
-from ringlet.training.run_directory import BEST_MODEL, CHECKPOINTS, EVENTS, MODEL
+from ringlet.training.run_directory import BEST_MODEL, CHECKPOINTS, EVENTS, LAST_MODEL, MODEL
 
 FINISHED, FAILED = "finished", "failed"
 LEAVE_SECONDS = 60.0
@@ -155,6 +155,6 @@ def _wait(process: subprocess.Popen[bytes], caught: list[int]) -> int:
 
 def _remove_models(run_dir: Path) -> None:
     """A study is about metrics: the networks of all its runs would fill the disk."""
-    for name in (MODEL, BEST_MODEL):
+    for name in (MODEL, BEST_MODEL, LAST_MODEL):
         (run_dir / name).unlink(missing_ok=True)
     shutil.rmtree(run_dir / CHECKPOINTS, ignore_errors=True)

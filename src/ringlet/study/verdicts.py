@@ -12,6 +12,8 @@ from ringlet.study.summary import Row, Scaling, Summary
 
 PAYS = 0.7
 """The efficiency from which on workers pay."""
+WIDE = 0.05
+"""From this spread on a verdict names the range."""
 _ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
@@ -76,12 +78,22 @@ def workers_sentence(few: int, many: int, speed_up: Estimate, efficiency: float)
     one_more = few == many - 1 and many in _ORDINALS
     who = f"The {_ORDINALS[many]} worker" if one_more else f"{many} workers instead of {few}"
     ending = "s" if one_more else ""
-    numbers = f"{speed_up.median:.2f}x, {100 * efficiency:.0f} % efficiency"
+    numbers = f"{times_text(speed_up)}, {100 * efficiency:.0f} % efficiency"
     if is_noise(speed_up):
-        return f"{who}: no verdict. {numbers}, but {_noise(speed_up)}"
+        return f"{who}: no verdict. {speed_up.median:.2f}x, {100 * efficiency:.0f} % efficiency, but {_noise(speed_up)}"
     if speed_up.median < 1:
         return f"{who} {'does' if one_more else 'do'} not pay: {numbers}."
-    return f"{who} pay{ending}: {numbers}." if efficiency >= PAYS else f"{who} pay{ending} little: {numbers}."
+    pays = efficiency >= PAYS
+    ideal = speed_up.median / efficiency
+    unsure = (speed_up.low / ideal >= PAYS) != (speed_up.high / ideal >= PAYS)
+    maybe = "probably " if unsure else ""
+    return f"{who} {maybe}pay{ending}{'' if pays else ' little'}: {numbers}."
+
+
+def times_text(times: Estimate) -> str:
+    """``1.80x``, and the range of the repeats where it is wide: ``1.52x (between 1.21x and 1.90x)``."""
+    spread = f" (between {times.low:.2f}x and {times.high:.2f}x)" if times.spread > WIDE else ""
+    return f"{times.median:.2f}x{spread}"
 
 
 def _along(summary: Summary, dimension: str) -> list[Verdict]:
@@ -118,7 +130,7 @@ def between_sentence(name: str, other: str, times: Estimate) -> str:
     """``native is 2.10x as fast as torch.``"""
     if is_noise(times):
         return f"{name} and {other}: no verdict. {times.median:.2f}x, but {_noise(times)}"
-    return f"{name} is {times.median:.2f}x as fast as {other}."
+    return f"{name} is {times_text(times)} as fast as {other}."
 
 
 def _noise(times: Estimate) -> str:

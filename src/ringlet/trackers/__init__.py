@@ -1,6 +1,6 @@
 """Trackers: takes the events of a run, gives them to the tools that people already watch their runs with.
 
-``ringlet train --log tensorboard,mlflow,prometheus``, or from Python ``Trainer(callbacks=[TensorBoard("logs")])``.
+``ringlet train --log tensorboard,mlflow,wandb``, or from Python ``Trainer(callbacks=[TensorBoard("logs")])``.
 Each tracker writes on rank 0 only, and a run that resumes from a checkpoint continues without doubled points.
 """
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from ringlet.trackers.mlflow import MLflow
     from ringlet.trackers.prometheus import Prometheus
     from ringlet.trackers.tensorboard import TensorBoard
+    from ringlet.trackers.wandb import WandB
 
-__all__ = ["MLflow", "Prometheus", "TensorBoard"]
+__all__ = ["MLflow", "Prometheus", "TensorBoard", "WandB"]
 
 
 def __getattr__(name: str) -> Any:

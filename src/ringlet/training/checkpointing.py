@@ -27,6 +27,7 @@ from ringlet.machine import software_versions
 from ringlet.optim import Optimizer
 from ringlet.strategies.finite import first_not_finite
 from ringlet.training.divergence import check_finite
+from ringlet.training.modules import restored_values, saved_tensors, share_kept
 from ringlet.training.observers import RankObserver
 from ringlet.training.progress import Progress
 
@@ -56,7 +57,6 @@ class Checkpointer(RankObserver):
         say: Say,
         events_position: Callable[[], int] = lambda: 0,
         saving: Saving | None = None,
-        best_step: int | None = None,
     ) -> None:
         self._session, self._events_position = session, events_position
         self._saving, self._must_check = saving or Saving(say), saving is None
@@ -68,12 +68,18 @@ class Checkpointer(RankObserver):
             self._store = CheckpointStore(directory, say=say)
             self._writer = BackgroundWriter(self._store)
         self._saved_step, self._saved_at, self._blocked = -1, monotonic(), 0.0
-        self.best_step = best_step
+        # the run directory has a file with the best weights, which serves early_stopping; without one a checkpoint has
+        self._saves_best = session.schedule.keeps_checkpoints or saving is None
 
     def after_step(self) -> None:
-        """Save if the interval of steps is over."""
-        if self._interval.unit == "steps" and self._session.progress.num_steps % self._interval.count == 0:
+        """Save if the interval of steps is over; a step that ends an epoch is saved with what validation gives."""
+        session = self._session
+        if self._is_due_by_steps() and session.progress.step_in_epoch < session.num_steps_per_epoch:
             self.save()
+
+    def _is_due_by_steps(self) -> bool:
+        interval = self._interval
+        return interval.unit == "steps" and self._session.progress.num_steps % interval.count == 0
 
     def take_outputs(self, indices: NDArray[np.int64], outputs: NDArray[Any]) -> None:
         """A checkpoint has none of them."""
@@ -83,11 +89,10 @@ class Checkpointer(RankObserver):
 
     def after_epoch(self, *, is_best: bool) -> None:
         """Save if the interval of epochs is over, or if it is the best one so far."""
-        progress = self._session.progress
-        if is_best:
-            self.best_step = progress.num_steps
-        due = self._interval.unit == "epochs" and progress.num_epochs % self._interval.count == 0
-        if is_best or due or (self._interval.unit == "auto" and self._is_time()):
+        due = self._is_due_by_steps() or (is_best and self._saves_best)
+        if self._interval.unit == "epochs":
+            due = due or self._session.progress.num_epochs % self._interval.count == 0
+        if due or (self._interval.unit == "auto" and self._is_time()):
             self.save()
 
     def _is_time(self) -> bool:
@@ -115,7 +120,8 @@ class Checkpointer(RankObserver):
     def save(self) -> None:
         """Copy the state (all ranks) and write it (rank 0, in the background); each step once.
 
-        A step that ends an epoch may have been saved before its validation: a run that resumes from there validates.
+        A step that ends an epoch may be saved before its validation, if that is interrupted: a run that resumes from
+        there validates.
         What is not finite is not written: DivergedError is raised on all ranks.
         """
         progress, comm = self._session.progress, self._session.strategy.comm
@@ -145,27 +151,28 @@ class Checkpointer(RankObserver):
             return
         self._saving.attempt("checkpoint", self._writer.wait, is_needed=True, is_refusal=_is_unwritten)
         if self._session.config.checkpoint.keep:
-            self._store.prune(self._session.config.checkpoint.keep, () if self.best_step is None else (self.best_step,))
+            best = self._session.best.step
+            self._store.prune(self._session.config.checkpoint.keep, () if best is None else (best,))
 
     def _checkpoint(self, values: Any, optimizer: Mapping[str, Any], progress: Progress) -> Checkpoint:
         session, comm = self._session, self._session.strategy.comm
-        infos = (*session.spec.parameters, *session.spec.state)
         training = {
             "progress": progress.to_dict(),
             "optimizer": _described(session.given_optimizer),
             "schedule": session.schedule.state_dict(),
-            "best_step": self.best_step,
+            "best_step": session.best.step,
             "events_bytes": self._events_position(),
             "global_batch_size": session.global_batch_size,
             "num_shards": session.strategy.num_shards,
             "num_workers": comm.size,
             "num_machines": len(comm.local_sizes),
             "stratified": session.dataset.is_stratified,
+            "data": session.data_facts,
         }
         return Checkpoint(
             step=session.progress.num_steps,
             spec=session.spec,
-            tensors=FlatTensors.allocate(infos, values.dtype, values).views,
+            tensors=saved_tensors(session.replica, values),
             metadata=session.metadata,
             optimizer=optimizer if session.config.checkpoint.optimizer else {},
             training=training,
@@ -191,8 +198,8 @@ def progress_of_all_ranks(session: Session) -> Progress:
     return replace(progress, num_skipped=int(num_skipped), totals=totals)
 
 
-def restore(session: Session, checkpoint: Checkpoint | None, say: Say) -> int | None:
-    """Take over what rank 0 passes (the others: None); gives the step of the best checkpoint. Every rank must call."""
+def restore(session: Session, checkpoint: Checkpoint | None, say: Say) -> None:
+    """Take over what rank 0 passes (the others: None). Every rank must call."""
     comm = session.strategy.comm
     faults.reach("load", comm.rank, 0)
     told = None if checkpoint is None else json.dumps([checkpoint.training, list(checkpoint.history)]).encode()
@@ -207,13 +214,12 @@ def restore(session: Session, checkpoint: Checkpoint | None, say: Say) -> int | 
             optimizer = {
                 name: np.zeros(session.spec.num_parameters, values.dtype) for name in session.strategy.state_names
             }
+    share_kept(session.replica, comm)
     session.strategy.load(values, optimizer)
     session.progress.load(progress, history or progress.get("epochs", ()))  # format 1 had the history in the progress
     if comm.rank != 0 and not session.strategy.lockstep:
         session.progress.totals, session.progress.num_skipped = [], 0  # rank 0 counts on for all
     session.schedule.load_state_dict(training.get("schedule", {}))
-    best_step = training.get("best_step")
-    return best_step if isinstance(best_step, int) else None
 
 
 def _described(optimizer: Optimizer) -> dict[str, Any]:
@@ -243,15 +249,15 @@ def _flat(session: Session, checkpoint: Checkpoint) -> Any:
             f"the checkpoint holds network '{checkpoint.spec.name}', which is not this run's '{session.spec.name}': "
             "continue with the network of the saved run"
         )
-    infos = (*session.spec.parameters, *session.spec.state)
-    dtype = next(iter(checkpoint.tensors.values())).dtype
-    flat = FlatTensors.allocate(infos, dtype)
-    for name, view in flat.views.items():
-        view[...] = checkpoint.tensors[name]
-    bad = first_not_finite(flat.views) or first_not_finite(checkpoint.optimizer)
+    bad = first_not_finite(checkpoint.tensors) or first_not_finite(checkpoint.optimizer)
     if bad:
         raise CheckpointError(
             f"the checkpoint of step {checkpoint.step} holds '{bad}', which is not finite: training cannot be "
             "resumed from it. Choose an earlier one: ringlet resume RUN --at STEP"
         )
-    return flat.flat
+    return flat_values(session, checkpoint.tensors)
+
+
+def flat_values(session: Session, tensors: Mapping[str, NDArray[Any]]) -> Floats:
+    """Parameters, then running statistics of a session's network as one array."""
+    return restored_values(session.replica, tensors).flat

@@ -8,27 +8,41 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
 from ringlet.config.run_config import DEFAULT_LOCAL_BATCH_SIZE, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS
+from ringlet.config.sections import AUTO
 from ringlet.data import Augmentation, Dataset, load_dataset
 from ringlet.data.formats import DATASETS, DatasetFormat
+from ringlet.data.partition import Cut
+from ringlet.data.source import Task, weights_of
 from ringlet.engines.contract import Replica
-from ringlet.errors import ConfigError, ModelFileError, SpecError, UnknownNameError
+from ringlet.engines.modules import OwnLoss
+from ringlet.errors import ConfigError, SpecError
 from ringlet.guards.agreement import check_same, dataset_fingerprint, software_facts
+from ringlet.io.disk import Say
 from ringlet.kernels.contract import Kernels
+from ringlet.losses import Loss
+from ringlet.metrics import Measure, Metric
+from ringlet.metrics.base import measures
 from ringlet.models import zoo
-from ringlet.models.files import load_model_file
+from ringlet.models.foreign import fitting as foreign
+from ringlet.models.module_spec import ModuleSpec, Network
+from ringlet.models.momentum import SLOW, fitting_momentum, momentum_of, with_momentum
 from ringlet.models.spec import ModelSpec
+from ringlet.models.zoo.last_layer import LastLayer
 from ringlet.models.zoo.member import DATASET_FORMS
-from ringlet.optim import Optimizer, Schedule, segments_of
-from ringlet.optim.metric_names import LOSS_NAMES, canonical_name, split_losses
+from ringlet.optim import Optimizer, Schedule
 from ringlet.strategies.contract import Job, Layout, Strategy
 from ringlet.timeline import Timeline
+from ringlet.training.learning import Learning
 from ringlet.training.memory import Demand
+from ringlet.training.modules import share_kept
 from ringlet.training.run_directory import MODEL
 
 
@@ -48,7 +62,8 @@ def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:
     model, form = config.model, DATASET_FORMS.get(config.dataset.name)
     shape = model.input_shape or (form[0] if form else None)
     classes = model.num_classes or (form[1] if form else None)
-    natural = zoo.create(model.network, input_shape=shape, num_classes=classes, **model.options)
+    network = zoo.fitting(shape or (1, 28, 28)) if model.network == AUTO else model.network
+    natural = zoo.create(network, input_shape=shape, num_classes=classes, **model.options)
     if len(natural.output_shape) == 3:
         return "shapes", natural.input_shape, natural.output_shape[0]
     return "synthetic", natural.input_shape, natural.output_shape[0]
@@ -56,14 +71,23 @@ def _synthetic(config: RunConfig) -> tuple[str, tuple[int, ...], int]:
 
 def samples_per_step(config: RunConfig, dataset: Dataset, comm: Communicator) -> int:
     """The global batch size: that asked for, else what is usual for the task."""
-    masks = dataset.task == "segmentation"
-    return config.samples_per_step(comm.size, DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if masks else DEFAULT_LOCAL_BATCH_SIZE)
+    usual = DEFAULT_LOCAL_BATCH_SIZE_OF_MASKS if dataset.is_dense else DEFAULT_LOCAL_BATCH_SIZE
+    return config.samples_per_step(comm.size, usual)
 
 
 def samples_per_shard(config: RunConfig, num_train: int, global_batch_size: int, num_shards: int) -> int:
     """The most samples of one shard in a step: a batch larger than the training data is never filled."""
     num_copies = num_shards if config.workers.partition == "replicated" else 1
     return -(-min(global_batch_size, num_train * num_copies) // num_shards)
+
+
+def steps_per_epoch(config: RunConfig, num_train: int, global_batch_size: int, num_shards: int) -> int:
+    """The steps of one epoch: until all training samples were read, or as many as were asked for."""
+    partition = config.workers.partition
+    num_copies = num_shards if partition == "replicated" else 1
+    cut = Cut(num_train * num_copies, global_batch_size, num_shards, partition != "shuffled")
+    steps, limit = cut.num_steps(), config.training.steps_per_epoch
+    return min(steps, limit) if limit else steps
 
 
 def oversized_batch(num_train: int, global_batch_size: int) -> list[str]:
@@ -77,46 +101,89 @@ def oversized_batch(num_train: int, global_batch_size: int) -> list[str]:
 
 
 def make_spec(config: RunConfig, dataset: Dataset) -> ModelSpec:
-    """The network of a run, fitted to the shape and classes of its data."""
+    """The network of a run, fitted to the shape, classes and task of its data."""
     model = config.model
     shape, classes = model.input_shape or dataset.input_shape, model.num_classes or dataset.num_classes
-    return zoo.create(model.network, input_shape=shape, num_classes=classes, **model.options)
+    last = model.last_layer or _last_layer(dataset.task, classes)
+    network = _network(model.network, dataset)
+    return zoo.create(network, input_shape=shape, num_classes=classes, last_layer=last, **model.options)
 
 
-def check_fit(spec: ModelSpec, dataset: Dataset) -> None:
+def _last_layer(task: Task, num_outputs: int) -> LastLayer:
+    if task == "regression":
+        return "linear"
+    return "sigmoid" if task == "multilabel" or num_outputs == 1 else "softmax"
+
+
+def _network(name: str, dataset: Dataset) -> str:
+    """The network that is named, or the one that fits the data."""
+    return zoo.fitting(dataset.input_shape, paints=dataset.is_dense) if name == AUTO else name
+
+
+def settle_statistics(
+    config: RunConfig, spec: ModelSpec, num_steps: int, before: float | None
+) -> tuple[ModelSpec, list[str]]:
+    """The network with a momentum of batch norm that fits the steps of an epoch, and a remark, unless it was given.
+
+    ``before`` is the momentum of the run that is resumed, which stays.
+    """
+    own = momentum_of(spec)
+    if own is None or own <= SLOW or "momentum" in config.model.options:
+        return spec, []
+    if before is not None:
+        return (spec if before == own else with_momentum(spec, before)), []
+    fitting = fitting_momentum(num_steps)
+    if fitting >= own:
+        return spec, []
+    remark = f"batch norm: momentum {fitting:g} instead of {own:g}, since an epoch has {num_steps} steps"
+    return with_momentum(spec, fitting), [remark]
+
+
+def check_fit(spec: Network, dataset: Dataset) -> None:
     """Refuse a network whose input or output does not fit the data."""
     if spec.input_shape != dataset.input_shape:
         raise SpecError(
             f"network '{spec.name}' takes {spec.input_shape}, data set '{dataset.name}' has {dataset.input_shape}: "
             "give input_shape or image_size so that they agree"
         )
-    masks = dataset.task == "segmentation"
-    if masks != (len(spec.output_shape) == 3):
-        kind = "masks" if masks else "one class per image"
-        raise SpecError(
-            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' has {kind}: "
-            f"choose {'a U-Net' if masks else 'a classifier'} or another data set"
-        )
-    expected = (dataset.num_classes, *dataset.input_shape[1:]) if masks else (dataset.num_classes,)
-    too_few = spec.output_shape[0] < dataset.num_classes
-    if spec.output_shape != expected if masks else too_few:
-        raise SpecError(
-            f"network '{spec.name}' gives outputs {spec.output_shape}, data set '{dataset.name}' needs {expected}: "
-            "leave num_classes out, or give that of the data set"
-        )
+    expected, given = dataset.output_shape, spec.output_shape
+    about = f"network '{spec.name}' gives outputs {given}, data set '{dataset.name}' "
+    if dataset.is_dense != (len(given) == 3):
+        kind = {
+            "classification": "one class per image",
+            "multilabel": "labels of whole images",
+            "segmentation": "masks",
+            "regression": "values of every pixel" if dataset.is_dense else "values of whole samples",
+        }[dataset.task]
+        other = "a U-Net, which gives a map" if dataset.is_dense else "a classifier"
+        raise SpecError(f"{about}has {kind}: choose {other}, or another data set")
+    if given[0] < expected[0] if dataset.task == "classification" else given != expected:
+        raise SpecError(f"{about}needs {expected}: leave num_classes out, or give that of the data set")
 
 
-def make_metrics(config: RunConfig, dataset: Dataset, spec: ModelSpec) -> tuple[str, list[str]]:
-    """The loss and the metrics: those asked for, else those usual for the task."""
-    loss, metrics = split_losses(config.training.loss) if config.training.loss else (None, [])
-    if config.training.loss and loss is None:
-        raise UnknownNameError("loss", config.training.loss, LOSS_NAMES)
-    metrics += [canonical_name(name) for name in config.training.metrics or ()]
-    masks = dataset.task == "segmentation"
-    if not metrics and config.training.metrics is None:
-        metrics = ["dice", "iou"] if masks else ["accuracy"]
-    usual = "bce_dice" if masks and spec.output_shape[0] == 1 else "categorical_cross_entropy"
-    return loss or usual, list(dict.fromkeys(metrics))
+def make_metrics(
+    config: RunConfig, dataset: Dataset, loss: Loss | None = None, metrics: Sequence[Metric] | None = None
+) -> tuple[Loss, tuple[Measure, ...]]:
+    """The loss and the metrics: those asked for, else those usual for the task.
+
+    ``loss`` and ``metrics`` take the place of what the configuration names.
+    """
+    task, num_outputs = dataset.task, dataset.output_shape[0]
+    chosen = (config.loss if loss is None else loss).for_task(task, num_outputs)
+    wanted: Sequence[str | Metric] = config.metrics if metrics is None else metrics
+    if [str(metric) for metric in wanted] == ["none"]:
+        wanted = ()
+    elif not wanted and metrics is None:
+        wanted = _USUAL_METRICS[task]
+    return chosen, measures(wanted, task, num_outputs)
+
+
+_USUAL_METRICS: dict[Task, tuple[str, ...]] = {
+    "classification": ("accuracy",),
+    "multilabel": ("accuracy", "f1"),
+    "segmentation": ("dice", "iou"),
+    "regression": ("mae", "r2"),
+}
 
 
 def scaled(optimizer: Optimizer, factor: int) -> tuple[Optimizer, list[str]]:
@@ -141,17 +208,29 @@ def make_schedule(
     return schedule
 
 
-def make_augmentation(config: RunConfig, dataset: Dataset) -> Augmentation | None:
-    """Random changes of training images, if asked for."""
+def make_augmentation(config: RunConfig, dataset: Dataset, num_outputs: int | None = None) -> Augmentation | None:
+    """Random changes of training images, if asked for; ``num_outputs`` are those of the network."""
     if not config.augmentation:
         return None
-    augmentation = Augmentation(config.augmentation)
+    augmentation = Augmentation(config.augmentation, num_outputs)
     augmentation.check_shape(dataset.input_shape)
     return augmentation
 
 
+def loss_of_replica(loss: Loss, augmentation: Augmentation | None, dataset: Dataset) -> Loss:
+    """The loss that a network is made with: where mixtures give shares of classes, one that takes them."""
+    if augmentation is None or not augmentation.mixtures:
+        return loss
+    if weights_of(dataset.train, np.zeros(1, np.int64)) is not None:
+        raise ConfigError(
+            f"data set '{dataset.name}' has sample weights, and mixup and cutmix join samples of different weights: "
+            "leave the mixtures out, or the weights"
+        )
+    return loss.soft_form() if augmentation.gives_shares(dataset.task, dataset.num_classes) else loss
+
+
 def memory_demand(
-    config: RunConfig, spec: ModelSpec, loss: str, optimizer: Optimizer, num_passes: int, device: str
+    config: RunConfig, spec: Network, loss: Loss, optimizer: Optimizer, num_passes: int, device: str
 ) -> Demand:
     """What one worker needs, for :func:`~ringlet.training.memory.check_memory`."""
     return Demand(
@@ -169,7 +248,8 @@ def memory_demand(
 def make_strategy(
     config: RunConfig,
     comm: Communicator,
-    spec: ModelSpec,
+    spec: Network,
+    learning: Learning,
     optimizer: Optimizer,
     kernels: Kernels,
     num_shards: int,
@@ -179,7 +259,13 @@ def make_strategy(
     num_state = sum(info.size for info in spec.state)
     job = Job(
         comm,
-        Layout(segments_of(spec.parameters), spec.num_parameters, num_state, config.training.parameter_dtype),
+        Layout(
+            learning.segments(spec),
+            spec.num_parameters,
+            num_state,
+            config.training.parameter_dtype,
+            learning.state_segments(spec),
+        ),
         optimizer,
         kernels,
         num_shards=num_shards,
@@ -193,59 +279,70 @@ def make_strategy(
 
 def make_replica(
     config: RunConfig,
-    spec: ModelSpec,
+    spec: ModelSpec | ModuleSpec,
     strategy: Strategy,
     kernels: Kernels,
-    loss: str,
+    loss: Loss,
+    class_weights: NDArray[Any] | None,
     local_batch_size: int,
     threads: int | None,
     device: str,
+    frozen: frozenset[str],
+    own_loss: OwnLoss | None = None,
+    *,
+    is_continued: bool,
+    say: Say,
 ) -> Replica:
     """The network on this rank. Rank 0 draws or loads the weights, the strategy gives them to all. Every rank calls."""
     comm = strategy.comm
-    replica = config.engine.build(
-        spec,
-        loss=loss,
-        local_batch_size=local_batch_size,
-        dtype=config.training.dtype,
-        seed=config.training.seed,
-        kernels=kernels,
-        parameters=strategy.parameters,
-        gradients=strategy.gradients,
-        threads=threads,
-        device=device,
-        tuning="measured" if config.workers.shards is None else "rule",
-    )
+    options: dict[str, Any] = {
+        "loss": loss,
+        "class_weights": class_weights,
+        "local_batch_size": local_batch_size,
+        "dtype": config.training.dtype,
+        "seed": config.training.seed,
+        "kernels": kernels,
+        "parameters": strategy.parameters,
+        "gradients": strategy.gradients,
+        "threads": threads,
+        "device": device,
+    }
+    replica: Replica
+    if isinstance(spec, ModuleSpec):
+        replica = config.engine.build_module(spec, own_loss=own_loss, **options)
+    else:
+        tuning = "measured" if config.workers.shards is None else "rule"
+        replica = config.engine.build(spec, tuning=tuning, **options)
+    replica.freeze(frozen)
     if comm.rank == 0:
         replica.initialize(config.training.seed)
-        if config.model.weights is not None:
-            load_weights(replica, Path(config.model.weights))
+        if config.model.weights is not None and not is_continued:
+            for remark in load_weights(replica, Path(config.model.weights)):
+                say(remark)
+    prepare_together(config, comm, replica)
+    strategy.attach(replica)
+    share_kept(replica, comm)
+    return replica
+
+
+def prepare_together(config: RunConfig, comm: Communicator, replica: Replica) -> None:
+    """One rank of each machine measures convolution algorithms in peace; the others take what it has found."""
     if comm.size > 1 and config.engine.measures_algorithms:
-        # one rank of each machine measures convolution algorithms in peace; the others take what it has found
         if comm.local_rank == 0:
             replica.prepare()
         comm.local.barrier()
         replica.prepare()
-    strategy.attach(replica)
-    return replica
 
 
-def load_weights(replica: Replica, path: Path) -> None:
-    """Copy the tensors of a model file into a replica; they must be those of its network."""
-    file = load_model_file(path / MODEL if path.is_dir() else path)
+def load_weights(replica: Replica, path: Path) -> list[str]:
+    """Copy the weights of a run, a model file or a state file of another package into a replica; says what it did."""
+    file = path / MODEL if path.is_dir() else path
+    assert isinstance(replica.spec, ModelSpec), "a module brings its own weights"
+    loaded = foreign.load_weights(file, replica.spec)
     views = {**replica.parameters.views, **replica.state.views}
-    for name, view in views.items():
-        tensor = file.tensors.get(name)
-        if tensor is None or tensor.shape != view.shape:
-            found = "has none" if tensor is None else f"has shape {tensor.shape}"
-            raise ModelFileError(
-                f"model file {path} does not fit network '{replica.spec.name}': '{name}' needs shape {view.shape}, "
-                f"the file ('{file.spec.name}') {found}"
-            )
-    if extra := sorted(file.tensors.keys() - views.keys()):
-        raise ModelFileError(f"model file {path} does not fit network '{replica.spec.name}': it also has '{extra[0]}'")
-    for name, view in views.items():
-        np.copyto(view, file.tensors[name], casting="same_kind")
+    for name, values in loaded.tensors.items():
+        np.copyto(views[name], values, casting="same_kind")
+    return loaded.describe(path)
 
 
 def check_workers(config: RunConfig, comm: Communicator) -> list[str]:

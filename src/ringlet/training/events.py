@@ -163,7 +163,7 @@ class PhasesMeasured:
 class EpochFinished:
     """An epoch is complete; ``num_samples`` and ``samples_per_second`` count trained samples and training time only.
 
-    ``is_best`` says that model_checkpoint wants this model kept; ``messages`` are remarks of the schedule.
+    ``is_best`` says that it is the best one so far for model_checkpoint or early_stopping; ``messages`` are remarks.
     """
 
     epoch: int
@@ -198,14 +198,28 @@ class TrainingStopped:
 
 
 @dataclass(frozen=True)
+class BestRestored:
+    """The weights after ``epoch`` and ``step``, the best by ``metric``, are in use from here on instead of the last."""
+
+    epoch: int
+    step: int
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
 class TrainingFinished:
-    """All steps are done. ``seconds`` includes validation; ``num_samples`` counts trained samples only."""
+    """All steps are done. ``seconds`` includes validation; ``num_samples`` counts trained samples only.
+
+    ``messages`` are remarks, such as that an earlier epoch was better than the last.
+    """
 
     num_epochs: int
     num_steps: int
     num_samples: int
     seconds: float
     samples_per_second: float
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,6 +265,7 @@ Event = (
     | ModelSaved
     | TrainingStopped
     | TrainingFinished
+    | BestRestored
     | OutputLost
     | EventsLost
     | RunEnded

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 from ringlet.comm.contract import Communicator
 from ringlet.data import Batch, BatchLoader
 from ringlet.engines.contract import Replica
+from ringlet.engines.threads import AdaptiveThreads
 from ringlet.errors import DivergedError
+from ringlet.evaluation.tally import Tally
+from ringlet.evaluation.views import View
+from ringlet.metrics import Measure
 from ringlet.optim import Decision, Schedule
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import PHASES, PhaseTotals
-from ringlet.training.devices import StepThreads
+from ringlet.training.best_weights import earlier_was_better
 from ringlet.training.divergence import ADVICE, check_finite, explain_divergence
 from ringlet.training.events import (
     EpochFinished,
@@ -35,6 +39,8 @@ from ringlet.training.events import (
 from ringlet.training.metric_sums import Meter, ShardSums
 from ringlet.training.observers import Control, Observers, Stop, agree_on_stopping, interruption
 from ringlet.training.progress import Progress
+from ringlet.training.reporting import evaluate_views
+from ringlet.training.statistics import StatisticsWatch
 from ringlet.training.step import StepResult, training_step
 
 MAX_SKIPPED = 100
@@ -54,7 +60,7 @@ class Loop:
     schedule: Schedule
     train: BatchLoader
     validation: BatchLoader | None
-    metrics: Sequence[str]
+    metrics: Sequence[Measure]
     seed: int
     progress: Progress
     timeline: PhaseTotals = field(default_factory=PhaseTotals)
@@ -64,7 +70,10 @@ class Loop:
     """Told at every step, and between them what is being done: for a watch over the progress of ranks."""
     check: Callable[[int], None] = _ignore
     """Called with a step's number when all ranks hold the same, on all of them: to compare replicas."""
-    threads: StepThreads = field(default_factory=StepThreads)
+    statistics: StatisticsWatch | None = None
+    begin: Callable[[int], None] = _ignore
+    """Called with an epoch's number, from 1, before its first step, on all ranks."""
+    threads: AdaptiveThreads = field(default_factory=AdaptiveThreads)
 
     def run(self, last_epoch: int, observers: Observers) -> tuple[Stop | None, TrainingFinished]:
         """Train until ``last_epoch`` epochs are done in all, or the control of any rank says stop; gives why, then."""
@@ -80,7 +89,10 @@ class Loop:
             observers(TrainingStopped(progress.running_epoch, progress.num_steps, stop.reason))
         seconds, trained = perf_counter() - start, progress.num_samples - before.num_samples
         counts = progress.num_epochs - before.num_epochs, progress.num_steps - before.num_steps
-        finished = TrainingFinished(*counts, trained, seconds, trained / max(seconds, 1e-9))
+        names = [measure.name for measure in self.metrics]
+        better = "" if self.schedule.keeps_best else earlier_was_better(progress.epochs, names)
+        messages = (better,) if better else ()
+        finished = TrainingFinished(*counts, trained, seconds, trained / max(seconds, 1e-9), messages)
         observers(finished)
         return stop, finished
 
@@ -89,6 +101,7 @@ class Loop:
         epoch, start, control = self.progress.num_epochs, perf_counter(), observers.control
         about = epoch + 1, last, self.train.num_steps, self.train.num_samples
         done = self.progress.step_in_epoch
+        self.begin(epoch + 1)
         observers(EpochResumed(*about, done, self.train.num_read(done)) if done else EpochStarted(*about))
         self.timeline.take()
         meter = Meter(self.metrics)
@@ -105,14 +118,13 @@ class Loop:
         if self.validation is not None:
             observers(ValidationStarted(epoch + 1, self.validation.num_samples))
             self.timeline.mark("validation")
-            with self.threads.as_in_steps():
-                validated = self._validate(self.validation, observers)
+            validated = self._validate(self.validation, observers)
             if validated is None:
                 return interruption(control.wish)
             metrics |= validated.means("val_")
             for own in observers.of_ranks:
                 own.after_validation(epoch + 1)
-        decision = self.schedule.on_epoch_end(epoch, metrics)
+        decision = self._decide(epoch, metrics)
         self._finish_epoch(metrics)
         observers(PhasesMeasured(epoch + 1, PHASES, self._phases_of_all_ranks()))
         times = start, trained, perf_counter()
@@ -124,6 +136,12 @@ class Loop:
         for own in observers.of_ranks:
             own.after_epoch(is_best=decision.save)
         return stop
+
+    def _decide(self, epoch: int, metrics: dict[str, float]) -> Decision:
+        """What the schedule makes of an epoch; with a remark if its validation is not worth much."""
+        decision = self.schedule.on_epoch_end(epoch, metrics)
+        remark = "" if self.statistics is None or self.validation is None else self.statistics.remark()
+        return replace(decision, messages=(*decision.messages, remark)) if remark else decision
 
     def _validate(self, loader: BatchLoader, observers: Observers) -> Meter | None:
         return evaluate(
@@ -169,6 +187,8 @@ class Loop:
             for batch in batches:
                 rate = self._rate(epoch, batch.step_in_epoch, progress.num_steps)
                 step = progress.num_steps + 1
+                if self.statistics is not None and batch.step_in_epoch + 1 == self.train.num_steps:
+                    self.statistics.before_step()
                 with self.threads:
                     result = self._step(batch, step, rate, observers.control)
                 progress.num_steps, progress.step_in_epoch = step, batch.step_in_epoch + 1
@@ -279,22 +299,31 @@ class Loop:
         )
 
 
+class Batches(Protocol):
+    """What gives batches of an evaluation: a loader, or units of the data."""
+
+    def epoch(self, epoch: int, /) -> Generator[Batch, None, None]:
+        """All batches of this rank."""
+
+
 def evaluate(
     replica: Replica,
-    loader: BatchLoader,
-    metrics: Sequence[str],
+    loader: Batches,
+    metrics: Sequence[Measure],
     comm: Communicator,
     num_shards: int = 1,
     control: Control | None = None,
     *,
     report: Callable[[int | str], None] = _ignore,
     take: Callable[[NDArray[np.int64], NDArray[Any]], None] = _ignore,
+    tally: Tally | None = None,
+    views: Sequence[View] = (),
 ) -> Meter | None:
     """Loss and metrics over all samples of all ranks' loaders, in inference mode; every rank must call.
 
     An interruption of any rank ends it early on that rank and leaves all without a result: there is one look after
     each batch, and what it saw both ends the pass here and tells the others. ``take`` is given the indices and outputs
-    of this rank's samples.
+    of this rank's samples, ``tally`` their targets too. With ``views`` outputs are means over them.
     """
     sums = ShardSums(num_shards, metrics)
     control = control or Control()
@@ -303,8 +332,14 @@ def evaluate(
             for shard, start, stop in batch.pieces:
                 targets = batch.targets[start:stop]
                 with np.errstate(over="ignore", invalid="ignore"):
-                    output = replica.evaluate(batch.inputs[start:stop], targets)
+                    weights = None if batch.weights is None else batch.weights[start:stop]
+                    if views:
+                        output = evaluate_views(replica, batch.inputs[start:stop], targets, views, weights)
+                    else:
+                        output = replica.evaluate(batch.inputs[start:stop], targets, weights)
                     sums.put(shard, output, targets)
+                    if tally is not None:
+                        tally.take(batch.indices[start:stop], output.outputs, targets)
                 take(batch.indices[start:stop], output.outputs)
             report("validation")
             interrupted = control.interrupted

@@ -20,7 +20,8 @@ from ringlet.engines.engine import Engine
 from ringlet.errors import ConfigError
 from ringlet.kernels.bfloat16 import parameter_dtype
 from ringlet.launch.resources import available_bytes
-from ringlet.models.spec import ModelSpec
+from ringlet.losses import Loss
+from ringlet.models.module_spec import Network
 from ringlet.strategies.memory import PREFETCHED, Memory, most_activation_bytes, worker_memory
 
 VARIABLE = "RINGLET_MEMORY_CHECK"
@@ -36,9 +37,9 @@ _SIGNS = ("can't allocate memory", "out of memory", "not enough memory", "RESOUR
 class Demand:
     """What is known of the passes of one worker before they are made."""
 
-    spec: ModelSpec
+    spec: Network
     engine: Engine
-    loss: str
+    loss: str | Loss
     dtype: str
     """Of activations."""
     num_optimizer_arrays: int = 0

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringlet.engines.contract import Replica, StepOutput
-from ringlet.optim.metric_names import canonical_name
+from ringlet.errors import DataError
+from ringlet.metrics import Measure
 from ringlet.strategies.finite import GRADIENT_NORM, STATE_NORM, first_not_finite, norm_bound
-from ringlet.training.metrics import MetricSum, metric
 
 _INTERRUPTED, _BAD_LOSS = 2, 3
 _NUM_FLAGS = 4
@@ -24,46 +24,67 @@ _NUM_FLAGS = 4
 running statistic is not, and two flags."""
 
 
+LOSS = Measure("loss", 1, lambda _, __: (), lambda sums, count: sums[0] / count)
+"""The mean of the loss, whose sums engines give."""
+
+
 class Meter:
     """Sums of an epoch or an evaluation: of the metrics, then of the loss."""
 
-    def __init__(self, metrics: Iterable[str]) -> None:
-        self._sums = {name: MetricSum() for name in (*map(canonical_name, metrics), "loss")}
+    def __init__(self, metrics: Iterable[Measure]) -> None:
+        self._measures = (*metrics, LOSS)
+        self._totals = np.zeros(width_of(self._measures), np.float64)
 
     @property
     def totals(self) -> list[float]:
-        """The sum and the number of samples of each metric: what ranks add up (counts are exact up to 2^53)."""
-        return [value for own in self._sums.values() for value in (own.total, float(own.count))]
+        """The sums and the number of samples of each metric: what ranks add up (counts are exact up to 2^53)."""
+        totals: list[float] = self._totals.tolist()
+        return totals
 
     def add_totals(self, totals: Sequence[float]) -> None:
         """Take what another meter has seen, by its totals."""
-        for own, total, count in zip(self._sums.values(), totals[::2], totals[1::2], strict=True):
-            own.add(total, count)
+        if len(totals) != self._totals.size:
+            raise ValueError(f"{len(totals)} totals for a meter of {self._totals.size}")
+        self._totals += totals
 
     def means(self, prefix: str = "") -> dict[str, float]:
-        """The mean of each metric over all samples seen."""
-        return {prefix + name: own.mean for name, own in self._sums.items()}
+        """Each metric over all samples seen."""
+        found, place = {}, 0
+        totals = self.totals
+        if self.num_samples == 0:
+            raise DataError("the mean of a metric over 0 samples does not exist; check that the split is not empty")
+        for measure in self._measures:
+            end = place + measure.width
+            found[prefix + measure.name] = measure.final(totals[place:end], int(totals[end]))
+            place = end + 1
+        return found
 
     @property
     def num_samples(self) -> int:
         """How many samples the meter has seen."""
-        return self._sums["loss"].count
+        return int(self._totals[-1])
+
+
+def width_of(metrics: Iterable[Measure]) -> int:
+    """How many totals there are: the sums of every metric, each with the number of samples."""
+    return sum(measure.width + 1 for measure in metrics)
 
 
 @final
 class ShardSums:
     """Totals of a meter, two norms and two flags for every shard; :attr:`rows` is what ranks exchange."""
 
-    def __init__(self, num_shards: int, metrics: Sequence[str]) -> None:
+    def __init__(self, num_shards: int, metrics: Sequence[Measure]) -> None:
         self._metrics = metrics
-        self._width = 2 * len(metrics) + 2
-        self.rows = np.zeros((num_shards, _NUM_FLAGS + self._width), np.float64)
+        self.rows = np.zeros((num_shards, _NUM_FLAGS + width_of((*metrics, LOSS))), np.float64)
         self._bad_places: dict[int, str] = {}
 
     def put(self, shard: int, output: StepOutput, targets: NDArray[Any]) -> None:
         """Add the results of a pass to those of its shard."""
         if output.count:
-            sums = [value for name in self._metrics for value in metric(name)(output.outputs, targets)]
+            sums: list[float] = []
+            for measure in self._metrics:
+                sums += (*measure.sums(output.outputs, targets), output.count)
             row = self.rows[shard]
             for place, value in enumerate((*sums, output.loss_sum, output.count), _NUM_FLAGS):
                 row[place] += value

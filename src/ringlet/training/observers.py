@@ -181,8 +181,10 @@ class Observers:
 class ModelFiles:
     """Writes the model after every epoch, and apart from it the best one when the schedule says so."""
 
-    def __init__(self, save: Callable[[Path], None], path: Path, best_path: Path, saving: Saving) -> None:
-        self._save, self.path, self._best_path, self._saving = save, path, best_path, saving
+    def __init__(
+        self, save: Callable[[Path], None], path: Path, best_path: Path, last_path: Path, saving: Saving
+    ) -> None:
+        self._save, self.path, self._best_path, self._last_path, self._saving = save, path, best_path, last_path, saving
         self.saved: list[ModelSaved] = []
 
     @property
@@ -202,6 +204,14 @@ class ModelFiles:
         wanted = ModelSaved(str(self.path), epoch, step)
         known = any((own.path, own.step) == (wanted.path, step) for own in self.saved[-2:])
         return known or self._write(self.path, epoch, step)
+
+    def write_last(self, epoch: int, step: int) -> bool:
+        """Write the model as it is now beside the file that the best one is going to replace."""
+        return self._write(self._last_path, epoch, step)
+
+    def replace(self, epoch: int, step: int) -> bool:
+        """Write the model of an earlier epoch; whether it is on disk."""
+        return self._write(self.path, epoch, step)
 
     def _write(self, path: Path, epoch: int, step: int) -> bool:
         done = self._saving.attempt(path.name, lambda: self._save(path), is_needed=True)

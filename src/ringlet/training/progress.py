@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from ringlet.checkpoint.contents import parse_number, parse_row
 from ringlet.errors import CheckpointError
+from ringlet.training.best_weights import BestEpoch
 from ringlet.training.events import TrainingFinished
 from ringlet.training.observers import Stop
 
@@ -72,6 +73,8 @@ class History:
     stopped: str | None = None
     interrupted: bool = False
     """Whether it ended in the middle of an epoch, by a signal."""
+    best: BestEpoch | None = None
+    """The epoch whose weights are in use, where early_stopping or model_checkpoint has chosen one."""
 
     @classmethod
     def of(cls, progress: Progress, stop: Stop | None, first: int = 0) -> Self:
@@ -118,6 +121,8 @@ class RunResult:
     seconds: float = 0.0
     samples_per_second: float = 0.0
     stopped: str | None = None
+    best: dict[str, Any] | None = None
+    """Epoch, step, metric and value of the weights in use, where early_stopping or model_checkpoint has chosen them."""
     test_before: dict[str, float] | None = None
     test: dict[str, float] | None = None
     epochs: list[dict[str, float]] = field(default_factory=list)
@@ -131,6 +136,7 @@ class RunResult:
         self.num_samples, self.seconds = finished.num_samples, finished.seconds
         self.samples_per_second = finished.samples_per_second
         self.stopped, self.epochs = history.stopped, history.epochs
+        self.best = None if history.best is None else asdict(history.best)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

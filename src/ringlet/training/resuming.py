@@ -15,20 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ringlet.checkpoint import Checkpoint, CheckpointStore
 from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.contract import Communicator
 from ringlet.config import ResumePoint, RunConfig, gather
 from ringlet.data.formats import GivenDataset
-from ringlet.errors import CheckpointError, UsageError
+from ringlet.errors import CheckpointError, ModelFileError, UsageError
 from ringlet.io.disk import Say, synchronise
 from ringlet.launch.restarts import current_attempt
+from ringlet.models.files import load_model_file
+from ringlet.models.momentum import momentum_of
+from ringlet.models.spec import ModelSpec
 from ringlet.training.pictures import pictures_after, remove_pictures_after
 from ringlet.training.run_directory import (
     BEST_MODEL,
     CHECKPOINTS,
     CONFIG,
     EVENTS,
+    LAST_MODEL,
     MODEL,
     SUPERSEDED,
     RunDirectory,
@@ -55,6 +61,12 @@ class Continuation:
     checkpoint: Checkpoint | None
     stratified: bool = False
     """Whether its validation data were chosen class by class; earlier versions did not."""
+    best_step: int | None = None
+    """After how many updates the best epoch so far was over, if its weights are still there."""
+    best: Mapping[str, NDArray[Any]] | None = None
+    """Those weights; only rank 0 holds them."""
+    momentum: float | None = None
+    """Of its batch norms, if they have one."""
 
 
 def lock_run(config: RunConfig) -> RunLock:
@@ -76,7 +88,8 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Contin
     if point is None:
         return None
     checkpoint = _find(config, point, say) if comm.rank == 0 else None
-    about: list[int] | None = None
+    best: Mapping[str, NDArray[Any]] | None = None
+    about: list[int | float | None] | None = None
     if checkpoint is not None:
         training = checkpoint.training
         progress = training.get("progress", {})
@@ -84,13 +97,33 @@ def find_continuation(comm: Communicator, config: RunConfig, say: Say) -> Contin
         numbers = (checkpoint.step, progress.get("num_epochs"), *map(training.get, names))
         if not all(isinstance(number, int) for number in numbers):
             raise CheckpointError(f"the checkpoint of step {checkpoint.step} does not say how its run was going")
-        about = [*numbers, training.get("stratified") is True]
+        momentum = momentum_of(checkpoint.spec) if isinstance(checkpoint.spec, ModelSpec) else None
+        best = _best_tensors(RunDirectory.of(config), checkpoint)
+        best_step = None if best is None else training.get("best_step")
+        about = [*numbers, training.get("stratified") is True, best_step, momentum]
     told = comm.broadcast_bytes(json.dumps(about).encode() if comm.rank == 0 else None)
     given = json.loads(told)
     if given is None:
         return None
-    step, epoch, global_batch_size, num_workers, num_shards, events_bytes, stratified = given
-    return Continuation(step, epoch, global_batch_size, num_workers, num_shards, events_bytes, checkpoint, stratified)
+    step, epoch, global_batch_size, num_workers, num_shards, events_bytes, stratified, best_step, momentum = given
+    numbers = step, epoch, global_batch_size, num_workers, num_shards, events_bytes
+    return Continuation(*numbers, checkpoint, stratified, best_step, best, momentum)
+
+
+def _best_tensors(directory: RunDirectory, checkpoint: Checkpoint) -> Mapping[str, NDArray[Any]] | None:
+    """The weights of the best epoch before a checkpoint: its own, those of another one, or of the best model's file."""
+    step = checkpoint.training.get("best_step")
+    if not isinstance(step, int):
+        return None
+    if step == checkpoint.step:
+        return checkpoint.tensors
+    with suppress(CheckpointError):
+        return CheckpointStore(directory.checkpoints, say=lambda _: None).load(step).tensors
+    with suppress(ModelFileError):
+        file = load_model_file(directory.best_model)
+        if file.metadata.get("step") == str(step) and file.spec == checkpoint.spec:
+            return file.tensors
+    return None
 
 
 def _find(config: RunConfig, point: ResumePoint, say: Say) -> Checkpoint | None:
@@ -178,8 +211,9 @@ def supersede(directory: RunDirectory, continuation: Continuation, say: Say) -> 
     kept = RunDirectory(_next_folder(directory.path))
     with _explained(directory, kept):
         make_directory(kept.path / CHECKPOINTS)
-        for name in (CONFIG, EVENTS, MODEL, BEST_MODEL):
-            _duplicate(directory.path / name, kept.path / name, link=name in (MODEL, BEST_MODEL))
+        models = (MODEL, BEST_MODEL, LAST_MODEL)
+        for name in (CONFIG, EVENTS, *models):
+            _duplicate(directory.path / name, kept.path / name, link=name in models)
         synchronise(kept.path)
     steps = store.move_after(continuation.step, kept.path / CHECKPOINTS)
     _move_pictures(directory.pictures, kept.pictures, continuation.epoch, say)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringlet.data import Source
 from ringlet.errors import DivergedError, InterruptedRunError
@@ -16,6 +17,7 @@ from ringlet.launch.restarts import current_attempt, restart_cause
 from ringlet.machine import software_versions
 from ringlet.timeline import RecordedTimeline
 from ringlet.training.events import (
+    BestRestored,
     Evaluated,
     EventLog,
     ModelSaved,
@@ -78,7 +80,7 @@ def _run_in(
 ) -> RunResult:
     """Do the run in a directory, with its log; ranks that do not lead have neither."""
     saving, place = Saving(session.say), RunDirectory(Path()) if directory is None else directory
-    models = ModelFiles(session.save, place.model, place.best_model, saving)
+    models = ModelFiles(session.save, place.model, place.best_model, place.last_model, saving)
     own: list[Observer] = [] if log is None else [models, log]
     kept = session.checkpointers(place.checkpoints, session.say, log, saving)
     told = Observers([*own, *observers, *kept, *session.pictures(place.pictures, session.say)])
@@ -101,6 +103,7 @@ def _train_and_evaluate(
         result.test_before = _evaluate(session, "before", told)
     stop, finished = _train(session, models, told)
     history = History.of(progress, stop)
+    history.stopped = history.stopped or _left_early(session)
     result.take(finished, history)
     if directory is not None:
         result.run_dir, result.model_file = str(directory.path), str(directory.model)
@@ -117,11 +120,31 @@ def _train_and_evaluate(
             f"{history.stopped} in epoch {progress.running_epoch} after {progress.num_steps} updates. "
             f"The model is saved{saved}"
         )
+    result.best = _use_best(session, models if directory is not None else None, told)
     faults.reach("exit", session.comm.rank, progress.num_steps)
     if config.training.evaluate is not False and session.dataset.test is not None:
-        result.test = _evaluate(session, "after", told)
+        result.test = _evaluate(session, "after", told, directory, saving)
     saving.check()
     return result
+
+
+def _use_best(session: Session, models: ModelFiles | None, told: Observers) -> dict[str, Any] | None:
+    """Let the weights of the best epoch be those of the run, in its model file too; the last ones get their own."""
+    if (lost := session.best.lost) is not None:
+        session.say(
+            f"the weights of epoch {lost.epoch}, the best by {lost.metric}, were not kept: the last ones are used"
+        )
+    best, progress = session.best.epoch, session.progress
+    if best is None:
+        return None
+    if best.step != progress.num_steps:
+        if models is not None:
+            models.write_last(progress.num_epochs, progress.num_steps)
+        session.best.use("best")
+        told(BestRestored(best.epoch, best.step, best.metric, best.value))
+        if models is not None and models.replace(best.epoch, best.step):
+            told(ModelSaved(str(models.path), best.epoch, best.step))
+    return asdict(best)
 
 
 def _train(session: Session, models: ModelFiles, told: Observers) -> tuple[Stop | None, TrainingFinished]:
@@ -129,12 +152,27 @@ def _train(session: Session, models: ModelFiles, told: Observers) -> tuple[Stop 
     progress = session.progress
     try:
         with interruptible(told.control):
-            return session.train(max(session.config.training.num_epochs, progress.num_epochs), told)
+            return session.train(_last_epoch(session), told)
     except DivergedError as error:
         told(TrainingStopped(progress.num_epochs + 1, progress.num_steps, str(error)))
         if models.epoch is None:
             raise
         raise DivergedError(f"{error}\n{models.path} holds the model after epoch {models.epoch}") from None
+
+
+def _last_epoch(session: Session) -> int:
+    """The epoch after which this run leaves; one that has come further stays where it is."""
+    training = session.config.training
+    wanted = training.num_epochs if training.stop_after is None else min(training.num_epochs, training.stop_after)
+    return max(wanted, session.progress.num_epochs)
+
+
+def _left_early(session: Session) -> str | None:
+    """Why a run that nothing has stopped has epochs left, if so."""
+    training, done = session.config.training, session.progress.num_epochs
+    if training.stop_after is None or done >= training.num_epochs:
+        return None
+    return f"left after epoch {done} of {training.num_epochs}, as stop_after = {training.stop_after} says"
 
 
 def _tell_start(session: Session, told: Observers) -> None:
@@ -180,12 +218,20 @@ def _empty_result(session: Session) -> RunResult:
     return RunResult(spec.name, session.dataset.name, spec.num_parameters, num_workers=session.comm.size)
 
 
-def _evaluate(session: Session, moment: str, told: Observers) -> dict[str, float]:
-    """Evaluate on the test data and tell everyone."""
+def _evaluate(
+    session: Session,
+    moment: str,
+    told: Observers,
+    directory: RunDirectory | None = None,
+    saving: Saving | None = None,
+) -> dict[str, float]:
+    """Evaluate on the test data and tell everyone; the report is kept in ``directory``."""
     start = perf_counter()
-    metrics = session.evaluate("test")
-    told(Evaluated(moment, metrics, _size(session.dataset.test), perf_counter() - start))
-    return metrics
+    report = session.report("test")
+    told(Evaluated(moment, report.metrics, report.num_samples, perf_counter() - start))
+    if directory is not None and saving is not None:
+        saving.attempt("evaluation report", lambda: report.write(directory.evaluation))
+    return report.metrics
 
 
 def _conclude_timeline(session: Session, result: RunResult, saving: Saving) -> None:

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from ringlet.checkpoint.atomic import make_directory
 from ringlet.config import RunConfig, gather
+from ringlet.config.sections import AUTO
 from ringlet.errors import CheckpointError, UsageError
 from ringlet.io.disk import synchronise
 from ringlet.io.storage import Place, place_of
 from ringlet.training.run_lock import RunLock
 
 CONFIG, EVENTS, MODEL, BEST_MODEL = "config.toml", "events.ndjson", "model.safetensors", "best.safetensors"
-CHECKPOINTS, PICTURES, SUPERSEDED = "checkpoints", "pictures", "superseded"
+LAST_MODEL = "last.safetensors"
+CHECKPOINTS, PICTURES, SUPERSEDED, EVALUATION = "checkpoints", "pictures", "superseded", "evaluation"
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,28 @@ class RunDirectory:
 
     @property
     def model(self) -> Path:
-        """The model after the last finished epoch, or at the interruption."""
+        """The model after the last finished epoch, or at the interruption; in the end the best one, if one is kept."""
         return self.path / MODEL
 
     @property
     def best_model(self) -> Path:
-        """The best model by the metric that model_checkpoint watches."""
+        """The best model by the metric that model_checkpoint or early_stopping watches."""
         return self.path / BEST_MODEL
+
+    @property
+    def last_model(self) -> Path:
+        """The model after the last epoch, where the best one has taken its place."""
+        return self.path / LAST_MODEL
 
     @property
     def pictures(self) -> Path:
         """One picture of validation samples per epoch; see :mod:`ringlet.training.pictures`."""
         return self.path / PICTURES
+
+    @property
+    def evaluation(self) -> Path:
+        """The report of the last evaluation on test data; see :mod:`ringlet.evaluation.files`."""
+        return self.path / EVALUATION
 
 
 def superseded_runs(run: Path) -> list[Path]:
@@ -91,7 +103,8 @@ def create_run_directory(config: RunConfig) -> tuple[RunDirectory, RunLock]:
         raise _cannot_make(target, error) from None
     lock: RunLock | None = None
     try:
-        (draft / CONFIG).write_text(config.replace(break_lock=False).to_toml(), encoding="utf-8")
+        kept = config.replace(break_lock=False, stop_after=None)  # what this start asks for, not the run
+        (draft / CONFIG).write_text(kept.to_toml(), encoding="utf-8")
         (draft / EVENTS).touch()
         draft.chmod(0o755)
         for path in (draft / CONFIG, draft / EVENTS, draft):
@@ -162,7 +175,8 @@ def is_continued(config: RunConfig) -> bool:
 
 def _default_path(config: RunConfig) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = "-".join(_file_name(part) for part in (config.model.network, config.dataset.label)) + f"-{stamp}"
+    network = () if config.model.network == AUTO else (config.model.network,)
+    name = "-".join(_file_name(part) for part in (*network, config.dataset.label)) + f"-{stamp}"
     candidates = (Path("runs") / (name if attempt == 1 else f"{name}-{attempt}") for attempt in range(1, 1000))
     return next(path for path in candidates if not path.exists())
 

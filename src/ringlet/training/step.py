@@ -11,6 +11,7 @@ from ringlet.data import Batch
 from ringlet.engines.contract import Replica
 from ringlet.errors import DivergedError
 from ringlet.guards import faults
+from ringlet.metrics import Measure
 from ringlet.strategies.contract import Strategy
 from ringlet.timeline import NO_TIMELINE, Timeline
 from ringlet.training.divergence import explain_divergence, find_problem
@@ -36,7 +37,7 @@ def training_step(
     step: int,
     learning_rate: float,
     seed: int,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[Measure] = (),
     is_interrupted: Callable[[], bool] = bool,
     skip_bad: bool = False,
     timeline: Timeline = NO_TIMELINE,
@@ -58,6 +59,7 @@ def training_step(
             output = replica.loss_and_gradients(
                 batch.inputs[start:stop],
                 targets,
+                weights=None if batch.weights is None else batch.weights[start:stop],
                 scale=strategy.scale(len(batch), batch.num_global),
                 seed=seed,
                 step=step,

@@ -11,8 +11,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from importlib import import_module
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -20,29 +21,49 @@ from ringlet.checkpoint import CheckpointStore
 from ringlet.checkpoint.atomic import make_directory
 from ringlet.comm.contract import Communicator
 from ringlet.config import RunConfig
-from ringlet.data import Dataset
-from ringlet.data.formats import GivenDataset
+from ringlet.data.source import Task
+from ringlet.data.values import Channels
 from ringlet.errors import CheckpointError, ConfigError
+from ringlet.evaluation.report import Report
+from ringlet.evaluation.tally import NUM_EXAMPLES
 from ringlet.io.disk import Say
 from ringlet.io.storage import Place, place_of
 from ringlet.models.spec import ModelSpec
 from ringlet.optim import Optimizer
 from ringlet.timeline import NO_TIMELINE, Timeline
+from ringlet.training.best_weights import Which
 from ringlet.training.events import EventLog
+from ringlet.training.given_data import GivenData
+from ringlet.training.given_functions import GivenAsLoss, GivenAsMetrics, function_of, given_loss, given_metrics
+from ringlet.training.modules import GivenModule, Outputs, framework_of
 from ringlet.training.observers import Callback, Control, Observer, Observers
 from ringlet.training.progress import History
 from ringlet.training.resuming import find_continuation, lock_run, set_aside
 from ringlet.training.run_directory import RunDirectory
 from ringlet.training.session import Session
 
+if TYPE_CHECKING:
+    from ringlet.export import Export
+
 
 @final
 class Trainer:
     """A network, a data set and an optimizer, ready to train.
 
-    ``model`` and ``dataset`` are names or objects; ``optimizer`` is a name or an :class:`~ringlet.optim.Optimizer`. All
-    other options are those of :class:`~ringlet.config.RunConfig` (``ringlet train --help`` lists them). Nothing is
-    printed and no file is written but by :meth:`save`.
+    ``model`` is a name, a spec, a ``torch.nn.Module`` or a ``keras.Model``; ``optimizer`` is a name or an
+    :class:`~ringlet.optim.Optimizer`. ``dataset`` is the name of a data set, or the training data: ``(x, y)`` of arrays
+    of any library, a data set of PyTorch, a DataLoader, tf.data, a table, a generator, …, with ``validation`` and
+    ``test`` of any of these kinds. ``task``, ``channels``, ``batched``, ``target`` and ``class_names`` say what such
+    data mean: see :func:`ringlet.data.as_dataset`. All other options are those of :class:`~ringlet.config.RunConfig`
+    (``ringlet train --help`` lists them). No file is written but by :meth:`save` and :meth:`export`.
+
+    ``loss`` is a name, a :class:`~ringlet.losses.Loss` or a function of outputs and targets, ``metrics`` are a list of
+    names, of :class:`~ringlet.metrics.Metric` and of functions: see :mod:`ringlet.losses.functions` and
+    :mod:`ringlet.metrics.functions` for what functions take and give.
+
+    A module or Keras model trains on the engine of its framework. ``outputs`` says whether it gives ``"logits"`` or
+    ``"probabilities"``; by default what it computes last tells. A function as its ``loss`` gets what it gives: outputs
+    and targets for PyTorch, targets and outputs for Keras, as their own losses do.
 
     In a program that was started on several workers (``ringlet run -n 4 program.py``, mpiexec, srun) they train
     together: every worker must make the same trainer and call the same methods, except :meth:`save` and
@@ -54,24 +75,44 @@ class Trainer:
 
     def __init__(
         self,
-        model: str | ModelSpec | None = None,
-        dataset: str | Dataset | None = None,
+        model: Any = None,
+        dataset: Any = None,
+        validation: Any = None,
+        test: Any = None,
         *,
+        task: Task | None = None,
+        channels: Channels | None = None,
+        batched: bool | None = None,
+        target: str | Sequence[str] | None = None,
+        class_names: Sequence[str] = (),
         optimizer: str | Optimizer | None = None,
+        loss: GivenAsLoss = None,
+        metrics: GivenAsMetrics = None,
         config: RunConfig | None = None,
         callbacks: Sequence[Callback] = (),
         communicator: Communicator | None = None,
         timeline: Timeline = NO_TIMELINE,
         scaling_shards: int | None = None,
+        outputs: Outputs | None = None,
         **options: Any,
     ) -> None:
-        options |= _checked(model=(model, ModelSpec), dataset=(dataset, Dataset), optimizer=(optimizer, Optimizer))
+        given = _given_module(model, outputs, loss)
+        own_loss, named_loss = given_loss(loss if given is None or given.loss is None else given.stand_in)
+        own_metrics, named_metrics = given_metrics(metrics)
+        options |= named_loss | named_metrics
+        data = GivenData(dataset, validation, test, task, channels, batched, target, tuple(class_names))
+        options |= data.options(options, config)
+        options |= _checked(model=(given.name if given else model, ModelSpec), optimizer=(optimizer, Optimizer))
         self.config = config.replace(**options) if config is not None else RunConfig(**options)
+        if given is not None and self.config.place("engine.name") is None:
+            self.config = self.config.replace(engine=given.framework)
         self.callbacks = tuple(callbacks)
         self.session = session = Session(
             self.config,
-            spec=model if isinstance(model, ModelSpec) else None,
-            dataset=dataset if isinstance(dataset, Dataset) else None,
+            spec=given or (model if isinstance(model, ModelSpec) else None),
+            dataset=data.load(self.config),
+            loss=own_loss,
+            metrics=own_metrics,
             communicator=communicator,
             timeline=timeline,
             scaling_shards=scaling_shards,
@@ -87,7 +128,12 @@ class Trainer:
         self._run: RunDirectory | None = None
 
     def fit(
-        self, epochs: int | None = None, *, control: Control | None = None, resume: str | int | None = None
+        self,
+        epochs: int | None = None,
+        *,
+        control: Control | None = None,
+        resume: str | int | None = None,
+        verbose: bool | int | str = "auto",
     ) -> History:
         """Train ``epochs`` (default: the configuration's) more epochs; a second call goes on where the first ended.
 
@@ -95,7 +141,13 @@ class Trainer:
         checkpoints there: ``"auto"`` takes the newest good one, a number that of this step, ``"epoch:3"`` that of the
         end of this epoch. ``epochs`` then counts from the start of the run. Options that would make another run of it
         are refused, and so is a directory that another process writes; later checkpoints are set aside. The log of
-        ``ringlet train`` is continued, if the run has one. Every worker must call.
+        ``ringlet train`` is continued, if the run has one. ``verbose`` is what rank 0 shows of it: "auto" a bar on a
+        terminal (on stderr) and in a notebook, elsewhere nothing; True lines where there can be no bar; 2 one line per
+        epoch; False nothing. Every worker must call.
+
+        With ``early_stopping`` or ``model_checkpoint`` as schedule the weights of the best epoch are in use when this
+        returns: ``history.best`` names it, and :meth:`evaluate`, :meth:`predict` and :meth:`save` use them. Another
+        ``fit`` continues from the last weights; :meth:`restore` switches between the two.
         """
         num_epochs = self.config.training.num_epochs if epochs is None else epochs
         if num_epochs < 0:
@@ -114,8 +166,19 @@ class Trainer:
                 observers += session.checkpointers(*self._checkpoints, log)
             if self._pictures is not None:
                 observers += session.pictures(*self._pictures)
+            observers += self._display(verbose, stack)
             stop, _ = session.train(progress.num_epochs + num_epochs, Observers(observers, control))
-        return History.of(progress, stop, first)
+        history = History.of(progress, stop, first)
+        if not history.interrupted:
+            history.best = session.best.use_best()
+        return history
+
+    def restore(self, which: Which) -> None:
+        """Use the weights of the ``"best"`` epoch or of the ``"last"`` one; every worker must call.
+
+        There are best ones after :meth:`fit` with ``early_stopping`` or ``model_checkpoint`` as schedule.
+        """
+        self.session.best.use(which)
 
     def keep_checkpoints(self, directory: Place | str, say: Say = warnings.warn) -> None:
         """Write checkpoints into ``directory`` from the next :meth:`fit` on, as the configuration says.
@@ -135,16 +198,48 @@ class Trainer:
         """Loss and metrics over the ``test``, ``validation`` or ``train`` data, each worker computing its share."""
         return self.session.evaluate(split)
 
+    def report(self, split: str = "test", *, tta: str | None = None, num_examples: int = NUM_EXAMPLES) -> Report:
+        """Evaluate, and say all there is to say: scores of every class, confusion, calibration, the worst samples.
+
+        ``tta`` averages the outputs over views of each image (``flip``, ``flips``, ``shift``); the loss is then the
+        mean over views. ``num_examples`` samples of each kind are kept. Every worker must call, and all get the same
+        report; :meth:`Report.write <ringlet.evaluation.Report.write>` makes files of it.
+        """
+        return self.session.report(split, tta=tta, num_examples=num_examples)
+
     def predict(self, images: ArrayLike) -> NDArray[Any]:
-        """Outputs for raw images ``(n, C, H, W)``: they are normalised as the training data were."""
+        """Outputs for raw images ``(n, C, H, W)``, or ``(n, H, W, C)`` if such arrays were given as training data.
+
+        They are normalised as the training data were.
+        """
         return self.session.predict(images)
 
     def save(self, path: Path | str) -> None:
         """Write a self-describing model file; it appears completely or not at all.
 
-        A network with numbers that are not finite is refused: what the file held before stays.
+        A network with numbers that are not finite is refused: what the file held before stays. Of a PyTorch module the
+        file (``.safetensors``) is its state dict, for ``load_state_dict``; a Keras model also writes ``.weights.h5``
+        and ``.keras`` files.
         """
         self.session.save(Path(path))
+
+    def export(self, path: Path | str) -> Export:
+        """Write an artifact that needs neither this program nor Ringlet; the ending of ``path`` says which.
+
+        ``.xml`` is OpenVINO, ``.onnx`` ONNX, ``.keras`` Keras, ``.pt2`` PyTorch's archive of a module and ``.py`` a
+        program of PyTorch for a network of Ringlet's own. The artifact takes stored values, normalises them itself, and
+        is kept only if it computes what :meth:`predict` computes. One worker may call.
+        """
+        # exports are made of trained networks, so their package is above this one
+        exported: Export = import_module("ringlet.export.modules").export_session(self.session, path)
+        return exported
+
+    def _display(self, verbose: bool | int | str, stack: ExitStack) -> list[Observer]:
+        """What shows the training, closed with ``stack``."""
+        from ringlet.training.display import display_for
+
+        shown = display_for(verbose) if self.comm.rank == 0 else None
+        return [] if shown is None else [stack.enter_context(closing(shown))]
 
     def _resume(self, point: str, stack: ExitStack) -> EventLog | None:
         """Resume as ``ringlet resume`` does, in a directory that is ours until ``stack`` ends. Every worker calls."""
@@ -185,6 +280,18 @@ class Trainer:
         return stack.enter_context(closing(EventLog(run.events, cut_at=cut_at, say=self.session.say)))
 
 
+def _given_module(model: object, outputs: Outputs | None, loss: GivenAsLoss) -> GivenModule | None:
+    """The module that was given as a network, with the loss if that is a function; None for other networks."""
+    framework = framework_of(model)
+    if framework is not None:
+        return GivenModule(model, framework, outputs, function_of(loss))
+    if outputs is not None:
+        raise TypeError(
+            f"Trainer(outputs={outputs!r}): that is for a torch.nn.Module or a keras.Model, received {model!r:.80}"
+        )
+    return None
+
+
 def _checked(**given: tuple[object, type]) -> dict[str, Any]:
     """Parts that were given by name or as objects of Ringlet, for the configuration; anything else is a TypeError."""
     found: dict[str, Any] = {}
@@ -192,13 +299,12 @@ def _checked(**given: tuple[object, type]) -> dict[str, Any]:
         if value is None:
             continue
         if not isinstance(value, str | kind):
+            others = ", a torch.nn.Module or a keras.Model" if kind is ModelSpec else ""
             raise TypeError(
-                f"Trainer({option}=…): expected a name or a ringlet {kind.__name__}, received {type(value).__module__}."
-                f"{type(value).__qualname__}"
+                f"Trainer({option}=…): expected a name or a ringlet {kind.__name__}{others}, received "
+                f"{type(value).__module__}.{type(value).__qualname__}"
             )
         if isinstance(value, ModelSpec):
             value = value.name
-        elif isinstance(value, Dataset):
-            value = GivenDataset(title_given=value.name)
         found[option] = value
     return found

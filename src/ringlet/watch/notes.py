@@ -68,11 +68,9 @@ def _skipped(record: Mapping[str, Any]) -> Note:
 
 def _epoch(record: Mapping[str, Any]) -> Note:
     seconds = number(record.get("seconds")) or 0.0
-    messages = record.get("messages")
-    remarks = [text(message, 200) for message in messages[:10]] if isinstance(messages, list) else []
     best = ["best so far"] if record.get("is_best") is True else []
     words = f"epoch {count(record.get('epoch'))}: {metrics_text(record.get('figures'))} ({seconds:.2f} s)"
-    return Note("good" if best else "info", "; ".join([words, *best, *remarks]))
+    return Note("good" if best else "info", "; ".join([words, *best, *_messages(record)]))
 
 
 def _evaluated(record: Mapping[str, Any]) -> Note:
@@ -83,7 +81,18 @@ def _evaluated(record: Mapping[str, Any]) -> Note:
 def _trained(record: Mapping[str, Any]) -> Note:
     seconds, rate = number(record.get("seconds")) or 0.0, number(record.get("samples_per_second")) or 0.0
     num_steps = count(record.get("num_steps"))
-    return Note("info", f"training done: {num_steps} updates in {seconds:.1f} s, {rate:,.0f} samples/s")
+    words = f"training done: {num_steps} updates in {seconds:.1f} s, {rate:,.0f} samples/s"
+    return Note("info", "; ".join([words, *_messages(record)]))
+
+
+def _restored(record: Mapping[str, Any]) -> Note:
+    metric = metrics_text({text(record.get("metric"), 80): record.get("value")})
+    return Note("good", f"the weights of epoch {count(record.get('epoch'))} are used, the best: {metric}")
+
+
+def _messages(record: Mapping[str, Any]) -> list[str]:
+    messages = record.get("messages")
+    return [text(message, 200) for message in messages[:10]] if isinstance(messages, list) else []
 
 
 def _ended(record: Mapping[str, Any]) -> Note:
@@ -102,6 +111,7 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "model_saved": lambda record: Note("info", f"model saved: {text(record.get('path'), 300)}"),
     "training_stopped": lambda record: Note("warning", f"training stopped: {text(record.get('reason'))}"),
     "training_finished": _trained,
+    "best_restored": _restored,
     "output_lost": lambda record: Note(
         "warning", f"{text(record.get('stream'), 40)} cannot be written any more: {text(record.get('reason'))}"
     ),

@@ -22,7 +22,7 @@ from ringlet.watch.run_files import read_picture
 from ringlet.watch.run_view import RunView, Series
 
 STYLES = ("uplot/uPlot.min.css", "style.css")
-SCRIPTS = ("uplot/uPlot.iife.min.js", "format.js", "runs.js", "charts.js", "details.js", "page.js")
+SCRIPTS = ("uplot/uPlot.iife.min.js", "format.js", "runs.js", "charts.js", "evaluation.js", "details.js", "page.js")
 TYPES = {"css": "text/css", "js": "text/javascript"}
 _CLOSED = "default-src 'none'; base-uri 'none'; form-action 'none'"
 SERVED_POLICY = (
@@ -105,6 +105,7 @@ class _RunCursor:
             "staleness": run.staleness.document,
             "checkpoints": run.checkpoints(),
             "pictures": run.pictures(),
+            "evaluation": run.evaluation.document(),
         }.items():
             self._add_changed(news, name, value)
         return news
@@ -132,7 +133,8 @@ def save_page(runs: Sequence[RunView], path: Path, clock: Callable[[], float] = 
             pass
     document = Cursor().take(runs)
     for part in document["runs"]:
-        part["images"] = _images(runs[part["index"]])
+        run = runs[part["index"]]
+        part["images"], part["sheets"] = _images(run), _sheets(run)
     stamp = time.strftime("%Y-%m-%d %H:%M", time.localtime(clock()))
     element = f'<script type="application/json" id="saved" data-time="{stamp}">{_as_text(document)}</script>'
     try:
@@ -145,6 +147,12 @@ def _as_text(document: Any) -> str:
     """JSON that cannot end the element it stands in, whatever names and messages hold."""
     plain = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _sheets(run: RunView) -> dict[str, str]:
+    """The pictures of the last evaluation."""
+    read = {name: run.evaluation.sheet(name) for name in (run.evaluation.document() or {}).get("sheets", ())}
+    return {name: base64.b64encode(data).decode() for name, data in read.items() if data is not None}
 
 
 def _images(run: RunView) -> dict[int, str]:

@@ -79,17 +79,26 @@ def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
 def read_picture(run: Path, epoch: int) -> bytes | None:
     """A picture of validation; None if there is none, or something else under its name."""
     found = dict(_numbered(run / PICTURES, _PICTURE)).get(epoch)
-    if found is None:
-        return None
+    return None if found is None else read_png(found)
+
+
+def read_png(path: Path) -> bytes | None:
+    """A PNG file; None if there is none, or something else under its name."""
+    data = read_bounded(path, MAX_PICTURE_BYTES)
+    return data if data is not None and data.startswith(_PNG) else None
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes | None:
+    """The content of a plain file of at most so many bytes; None if there is no such file."""
     try:
-        descriptor = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            data = file.read(MAX_PICTURE_BYTES + 1)
+            data = file.read(max_bytes + 1)
     except OSError:
         return None
-    return data if data.startswith(_PNG) and len(data) <= MAX_PICTURE_BYTES else None
+    return data if len(data) <= max_bytes else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ringlet.training.events import moment, number, whole
 from ringlet.training.run_directory import EVENTS
 from ringlet.training.run_lock import is_held
 from ringlet.watch import run_files
+from ringlet.watch.evaluation import LastEvaluation
 from ringlet.watch.notes import Notes, describe
 from ringlet.watch.ranks import RankTimes, Staleness
 from ringlet.watch.run_files import LogFollower, count, table, text
@@ -90,6 +91,7 @@ class RunView:
         self._clock = clock
         self._max_points = max_points
         self._log = LogFollower(path / EVENTS)
+        self.evaluation = LastEvaluation(path)
         self.generation = 0
         """Changes when the log was cut or replaced: what a page has is void then."""
         self._begin()

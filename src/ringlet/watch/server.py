@@ -117,11 +117,20 @@ def make_app(hub: Hub) -> Any:
             return responses.PlainTextResponse("there is no such picture", 404)
         return responses.Response(data, media_type="image/png")
 
+    async def sheet(request: Any) -> Any:
+        index, name = _small_number(request.path_params["index"]), request.path_params["name"]
+        known = hub.runs[index : index + 1] if index >= 0 else []
+        data = await asyncio.to_thread(known[0].evaluation.sheet, name) if known else None
+        if data is None:
+            return responses.PlainTextResponse("there is no such picture", 404)
+        return responses.Response(data, media_type="image/png")
+
     routes = [
         routing.Route("/", page),
         routing.Route("/static/{name:path}", static),
         routing.Route("/stream", stream),
         routing.Route("/runs/{index}/pictures/{epoch}.png", picture),
+        routing.Route("/runs/{index}/evaluation/{name}.png", sheet),
     ]
     checks = [
         middleware.Middleware(_SafeHeaders),

@@ -62,8 +62,34 @@ _MAX_GROWTH = 64
 """Weights hardly compress; what would grow more than so many times is a bomb."""
 _VALUES = ("__keras_tensor__", "__numpy__", "__slice__")
 _ALWAYS = ("DTypePolicy", "Functional", "GlorotUniform", "InputLayer", "Rescaling", "Zeros")
-CLASSES = frozenset((*_ALWAYS, *(name for operation in OPERATIONS.values() for name in operation.keras_classes)))
-"""All that :mod:`ringlet.export.keras` writes."""
+_INERT = (
+    *("Activation", "Average", "AveragePooling1D", "BatchNormalization", "Conv1D", "Conv2DTranspose", "Cropping2D"),
+    *(
+        "Dense",
+        "DepthwiseConv1D",
+        "Dot",
+        "Dropout",
+        "EinsumDense",
+        "ELU",
+        "Embedding",
+        "GaussianNoise",
+        "GRU",
+        "GRUCell",
+    ),
+    *("GlobalAveragePooling1D", "GlobalMaxPooling1D", "GroupNormalization", "LayerNormalization", "LeakyReLU", "LSTM"),
+    *("LSTMCell", "MaxPooling1D", "Maximum", "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "PReLU"),
+    *("ReLU", "RepeatVector", "Reshape", "RMSNormalization", "SeparableConv2D", "Sequential", "Softmax", "Subtract"),
+    *("SpatialDropout2D", "UnitNormalization", "UpSampling2D", "ZeroPadding1D"),
+    *("Constant", "GlorotNormal", "HeNormal", "HeUniform", "Identity", "LecunNormal", "LecunUniform", "Ones"),
+    *("Orthogonal", "RandomNormal", "RandomUniform", "TruncatedNormal", "VarianceScaling"),
+    *("L1", "L1L2", "L2", "MaxNorm", "NonNeg", "UnitNorm"),
+)
+"""Layers, initialisers, regularisers and constraints of Keras that compute and nothing else: what models of programs
+are made of."""
+CLASSES = frozenset(
+    (*_ALWAYS, *_INERT, *(name for operation in OPERATIONS.values() for name in operation.keras_classes))
+)
+"""All that an export may name."""
 
 
 def read_description(path: Path) -> Description:

@@ -22,7 +22,8 @@ class NativeRuntime:
     def __init__(self, path: Path, *, threads: int, batch_size: int, kernels: str | None = None) -> None:
         self._model: LoadedModel = load_model(path, batch_size=batch_size, threads=threads, kernels=kernels)
         model = self._model
-        self.description = describe(model.spec, model.normalization, model.labels, dataset=model.dataset_name)
+        about = model.spec, model.normalization, model.labels
+        self.description = describe(*about, dataset=model.dataset_name, table=model.table, task=model.task)
         self._threads, self._lock = threads, Lock()
         self._libraries = ThreadpoolController()  # to look for BLAS in every call would take longer than small networks
 

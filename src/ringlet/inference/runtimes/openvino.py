@@ -38,7 +38,7 @@ class OpenVinoRuntime:
 
     def __init__(self, network: Path | bytes, weights: Path | bytes | None, *, threads: int) -> None:
         with _STARTING:
-            core = _core()
+            core = shared_core()
             model = _read(core, network, weights)
             self.description = _description(model)
             _check_graph(model, self.description)
@@ -71,7 +71,8 @@ class OpenVinoRuntime:
 
 
 @cache
-def _core() -> Any:
+def shared_core() -> Any:
+    """OpenVINO's core: one for the whole process."""
     return require("openvino").Core()
 
 

@@ -41,9 +41,18 @@ class Decision:
     stop_reason: str | None = None
     """Why training should end now, or None."""
     save: bool = False
-    """Whether the model is worth keeping (``model_checkpoint``)."""
+    """Whether the model is the best so far and worth keeping (``model_checkpoint``, else ``early_stopping``)."""
     messages: tuple[str, ...] = ()
     """What to tell the user."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch (from 1) whose weights a run keeps, and why: the best value so far of the metric that it watches."""
+
+    epoch: int
+    metric: str
+    value: float
 
 
 SCHEDULES: Registry[type[Rule]] = Registry("scheduler", package="ringlet.optim.schedules", group="schedules")

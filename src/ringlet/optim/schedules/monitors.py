@@ -48,6 +48,10 @@ class Monitor(Rule):
         """The memory after this epoch, and what to do."""
 
 
+class Keeper(Monitor):
+    """A monitor whose best epoch's weights are kept, and are those of the run when it ends."""
+
+
 def fresh_memory() -> Memory:
     """The memory before the first epoch."""
     return Memory(best=None, best_epoch=None, num_bad_epochs=0, num_reductions=0)
@@ -91,8 +95,8 @@ class ReduceOnPlateau(Monitor):
 
 
 @final
-class EarlyStopping(Monitor):
-    """Stop when ``metric`` has not improved for ``patience`` epochs."""
+class EarlyStopping(Keeper):
+    """Stop when ``metric`` has not improved for ``patience`` epochs; the weights of its best epoch are kept."""
 
     name: ClassVar[str] = "early_stopping"
     metric: str | None = option(None, WATCHED, min_length=1)
@@ -102,7 +106,7 @@ class EarlyStopping(Monitor):
         """Stop when patience has run out."""
         memory = _remember(reading, memory)
         if memory["num_bad_epochs"] < self.patience:
-            return memory, Decision()
+            return memory, Decision(save=memory["best_epoch"] == reading.epoch)
         return memory, Decision(stop_reason=f"early stopping: {_stagnation(reading, memory)}")
 
 
@@ -125,11 +129,11 @@ class StopAtLoss(Monitor):
 
 
 @final
-class ModelCheckpoint(Monitor):
-    """Ask to save the model after every ``save_freq`` epochs, if ``metric`` has improved since the last saving."""
+class ModelCheckpoint(Keeper):
+    """Keep the weights of the best epoch by ``metric``, of those after every ``save_freq`` epochs."""
 
     name: ClassVar[str] = "model_checkpoint"
-    metric: str | None = option(None, "metric whose best model is kept as best.safetensors", min_length=1)
+    metric: str | None = option(None, "metric whose best weights are kept and used in the end", min_length=1)
     save_freq: int = option(1, "look at it every so many epochs", unit="epochs", ge=1)
 
     def observe(self, reading: Reading, memory: Memory) -> tuple[Memory, Decision]:

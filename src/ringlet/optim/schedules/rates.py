@@ -128,3 +128,30 @@ class ReduceEveryNEpochs(Rate):
     def adjust(self, learning_rate: float, time: Time) -> float:
         """``lr * factor^floor(epoch / nepochs)``, at least ``min_lr``."""
         return lowered(learning_rate, self.factor ** int(time.epoch // self.nepochs), self.min_lr)
+
+
+@final
+class RangeTest(Rate):
+    """Multiply by the same factor after every step, until the rate is ``end_lr``: a learning-rate range test.
+
+    `ringlet tune lr` trains with it and reads from the losses which rate to take.
+    Smith, *Cyclical learning rates for training neural networks*, 2017 (arXiv 1506.01186).
+    """
+
+    name: ClassVar[str] = "range_test"
+    end_lr: float = option(10.0, "learning rate at the end; scaled with the number of workers as the first", gt=0)
+    steps: int = option(100, "steps from the first rate to the last", unit="steps", ge=2)
+
+    def misfits(self, span: Span) -> Iterable[str]:
+        """An end that is not above the start."""
+        first = span.learning_rate / span.size
+        if self.end_lr <= first:
+            yield (
+                f"end_lr={self.end_lr:g} is not above the learning rate {first:g}; a range test rises, so "
+                "give a larger end or a smaller learning rate"
+            )
+
+    def adjust(self, learning_rate: float, time: Time) -> float:
+        """``lr * (end / lr)^(step / (steps - 1))``, ``end`` from then on."""
+        progress, end = min(time.step / (self.steps - 1), 1.0), self.end_lr * time.span.size
+        return float(learning_rate * (end / learning_rate) ** progress)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast, final
 
 from ringlet.component import key
 from ringlet.errors import ConfigError
 from ringlet.optim.metric_names import resolve
-from ringlet.optim.schedules.base import SCHEDULES, Decision, Rule, Span, Time
-from ringlet.optim.schedules.monitors import Memory, Monitor, Reading, ReduceOnPlateau, fresh_memory
+from ringlet.optim.schedules.base import SCHEDULES, Best, Decision, Rule, Span, Time
+from ringlet.optim.schedules.monitors import (
+    Keeper,
+    Memory,
+    ModelCheckpoint,
+    Monitor,
+    Reading,
+    ReduceOnPlateau,
+    fresh_memory,
+)
 from ringlet.optim.schedules.rates import Rate, WarmUp
 from ringlet.option_text import nearest, parse_text
 
@@ -41,6 +50,27 @@ class Schedule:
             for problem in rule.misfits(self._span):
                 raise ConfigError(f"scheduler '{rule.name}': {problem}")
         self._memories: list[Memory] = [fresh_memory() for _ in self.rules]
+        self._keeper = _keeper(self.rules)
+        self._kept_by: str | None = None
+        """The metric that the keeper watches, once it is known."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether a rule says which epoch's weights are the best."""
+        return self._keeper is not None
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether the best epochs are to be kept as checkpoints too."""
+        return self._keeper is not None and isinstance(self.rules[self._keeper], ModelCheckpoint)
+
+    @property
+    def best(self) -> Best | None:
+        """The epoch whose weights are to be kept; None before the first, and if no rule asks for it."""
+        if self._keeper is None or self._kept_by is None:
+            return None
+        epoch, value = self._memories[self._keeper]["best_epoch"], self._memories[self._keeper]["best"]
+        return None if epoch is None or value is None else Best(epoch + 1, self._kept_by, value)
 
     def learning_rate(self, epoch: float, step: int = 0) -> float:
         """The rate for the update that begins after ``epoch`` epochs (with a fraction) and ``step`` updates."""
@@ -57,6 +87,7 @@ class Schedule:
         for rule in self.rules:
             if isinstance(rule, Monitor):
                 self._resolve(rule, available)
+        self._watch(available)
 
     def on_epoch_end(self, epoch: int, metrics: Mapping[str, float]) -> Decision:
         """Let all monitors look at the metrics of ``epoch`` (counted from 0); call it once per epoch, on every rank."""
@@ -69,7 +100,8 @@ class Schedule:
         for index, reading in readings.items():
             rule = cast(Monitor, self.rules[index])
             self._memories[index], decision = rule.observe(reading, self._memories[index])
-            decisions.append(decision)
+            decisions.append(decision if index == self._keeper else replace(decision, save=False))
+        self._watch(metrics)
         return _joined(decisions)
 
     def state_dict(self) -> dict[str, Any]:
@@ -92,12 +124,22 @@ class Schedule:
             )
         self._memories = [_checked_memory(entry) for entry in entries]
 
+    def _watch(self, available: Collection[str]) -> None:
+        if self._keeper is not None:
+            self._kept_by = self._resolve(cast(Monitor, self.rules[self._keeper]), available)
+
     @staticmethod
     def _resolve(rule: Monitor, available: Collection[str]) -> str:
         try:
             return resolve(rule.metric, available)
         except ConfigError as error:
             raise ConfigError(f"scheduler '{rule.name}': {error}") from None
+
+
+def _keeper(rules: Sequence[Rule]) -> int | None:
+    """The place of the rule that says what is best: ``model_checkpoint`` is there for that, so it comes first."""
+    places = [index for index, rule in enumerate(rules) if isinstance(rule, Keeper)]
+    return min(places, key=lambda index: (not isinstance(rules[index], ModelCheckpoint), index), default=None)
 
 
 def _joined(decisions: Sequence[Decision]) -> Decision:

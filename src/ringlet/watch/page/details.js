@@ -14,6 +14,7 @@ const Details = {
     Details.ranks(run);
     Details.staleness(run);
     Details.pictures(run);
+    Evaluation.draw(run);
     Details.checkpoints(run);
     Details.notes(run);
     Details.about(run);
@@ -80,7 +81,7 @@ const Details = {
     const kind = run.series.has(`val:${name}`) ? "validation" : "training";
     const known = points.y.filter((value) => value !== null);
     if (!known.length) return [`${kind} ${name}`, "–", "no finite value"];
-    const rises = /accuracy|top5|dice|iou/.test(name) && name !== "loss";
+    const rises = /accuracy|top5|dice|iou|exact_match|precision|recall|f1|r2/.test(name) && name !== "loss";
     const best = known.reduce((a, b) => (rises ? Math.max(a, b) : Math.min(a, b)));
     const test = run.tests && run.tests.after && run.tests.after[name];
     const more = Number.isFinite(test) ? `test ${Format.metric(name, test)}` : `best ${Format.metric(name, best)}`;

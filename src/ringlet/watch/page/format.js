@@ -12,7 +12,7 @@ const Format = {
     return Number.isFinite(value) ? `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %` : "–";
   },
   metric(name, value) {
-    const isShare = /accuracy|top5|top_5|dice|iou/.test(name) && value >= 0 && value <= 1;
+    const isShare = /accuracy|top5|top_5|dice|iou|exact_match|precision|recall|f1/.test(name) && value >= 0 && value <= 1;
     return isShare ? `${(100 * value).toFixed(2)} %` : Format.number(value);
   },
   seconds(value) {

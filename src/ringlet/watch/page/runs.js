@@ -14,7 +14,7 @@ const Runs = {
       let run = Runs.all[part.index];
       if (!run || part.is_new) run = Runs.all[part.index] = { index: part.index, series: new Map(), notes: [], status: {}, about: {} };
       Object.assign(run, { name: part.name, path: part.path });
-      for (const name of ["about", "status", "tests", "ranks", "staleness", "checkpoints", "pictures", "images"]) {
+      for (const name of ["about", "status", "tests", "ranks", "staleness", "checkpoints", "pictures", "images", "evaluation", "sheets"]) {
         if (part[name] !== undefined) run[name] = part[name];
       }
       for (const [name, points] of Object.entries(part.series || {})) Runs.extend(run, name, points);

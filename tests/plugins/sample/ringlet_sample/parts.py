@@ -13,6 +13,8 @@ from ringlet.data.augmentation import Draw, Images, Transform
 from ringlet.data.formats import DatasetFormat
 from ringlet.data.requests import Parts, Request
 from ringlet.data.source import ArraySource
+from ringlet.losses import PointwiseLoss
+from ringlet.metrics import metric
 from ringlet.models.builder import build, dense, flatten, image_input, relu, softmax
 from ringlet.models.spec import ModelSpec
 from ringlet.models.zoo import Member, NetworkOptions
@@ -43,6 +45,29 @@ class Stripes(DatasetFormat):
         half = count // 2
         train, test = ArraySource(images[half:], labels[half:], 2), ArraySource(images[:half], labels[:half], 2)
         return Parts(train, test, class_names=("dark", "bright"), complete=True)
+
+
+@final
+class Cubic(PointwiseLoss):
+    """``|p - t|³`` of every output."""
+
+    name: ClassVar[str] = "cubic"
+    factor: float = option(1.0, "factor of the loss", gt=0)
+
+    def points(self, prediction: Any, target: Any, *, logits: bool) -> tuple[Any, Any]:
+        """Values and gradient in NumPy."""
+        error = prediction - target
+        return self.factor * np.abs(error) ** 3, 3 * self.factor * error * np.abs(error)
+
+    def point_tensors(self, ops: Any, prediction: Any, target: Any, *, logits: bool) -> Any:
+        """The same for engines torch and keras."""
+        return self.factor * ops.absolute(prediction - target) ** 3
+
+
+@metric
+def doubt(outputs: Any, targets: Any) -> Any:
+    """How much of the probability the winner lacks."""
+    return 1 - outputs.max(axis=1)
 
 
 def _linear(name: str, input_shape: tuple[int, ...], num_classes: int, *, width: int) -> ModelSpec:
