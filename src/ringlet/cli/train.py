@@ -188,17 +188,20 @@ def _print_profile(profile: Sequence[Mapping[str, float]]) -> None:
 
 
 def _print_result(result: RunResult) -> None:
-    """The results, on stdout."""
+    """The results, on stdout, in one piece: a remark on stderr does not come between them."""
     from ringlet.cli import display
 
+    lines = []
     if result.run_dir is not None:
-        print(f"Time: {result.seconds:.2f} s")
-        print(f"Throughput: {result.samples_per_second:,.2f} samples/s")
-        print(f"Model: {display.clean(result.model_file)}")
+        lines.append(f"Time: {result.seconds:.2f} s")
+        lines.append(f"Throughput: {result.samples_per_second:,.2f} samples/s")
+        lines.append(f"Model: {display.clean(result.model_file)}")
     if result.best is not None:
-        print(f"Best: {display.best_epoch(**result.best)}")
+        lines.append(f"Best: {display.best_epoch(**result.best)}")
     if result.test is not None:
-        print(f"Test: {display.short_metrics(result.test, 'test_')}")
+        lines.append(f"Test: {display.short_metrics(result.test, 'test_')}")
+    if lines:
+        print("\n".join(lines))
 
 
 def command() -> Any:
